@@ -22,17 +22,16 @@ from tables import spread, table
 SCRIPT = "benchmarks/models/sizes.py"
 PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "horovod")
 NETS = ("conv", "lstm", "gru", "attention", "images", "ragged", "padded", "bucketed", "one_row", "episodes")
-WORKERS = 2
 # Of the rate with one size; seconds beside one and a half times as long; divisions.
 WANTED, WANTED_S, WANTED_DIVISIONS = 0.9, 5.0, 3
 
 
-def measured(net: str, row: str, batches: int, epochs: int) -> dict[str, Any]:
+def measured(net: str, row: str, workers: int, batches: int, epochs: int) -> dict[str, Any]:
     """Runs a net in plain python or on workers."""
     arguments = [net, "--batches", str(batches), "--epochs", str(epochs)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = ("run", "--mode", "sync", "--workers", str(WORKERS), "--report", str(report))
+        options = ("run", "--mode", "sync", "--workers", str(workers), "--report", str(report))
         command = python(SCRIPT, *arguments) if row == "python" else fdt(*options, SCRIPT, *arguments)
         result = run(command, timeout_s=1800).result()
         told = json.loads(report.read_text()) if report.exists() else {"fits": []}
@@ -86,8 +85,8 @@ def markdown(content: Content) -> str:
     return (
         f"# Batches of different sizes\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
-        f"{WORKERS} synchronous workers. Medians (least–most) of {settings['epochs'] - 1} epochs of {settings['batches']} "
-        "batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn in one process; the "
+        f"{settings['workers']} synchronous workers. Medians (least–most) of {settings['epochs'] - 1} epochs of "
+        f"{settings['batches']} batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn in one process; the "
         "whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop with an episode "
         f"as batch.\n\n{table(heads, lines)}\n\n{median}"
     )
@@ -97,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--nets", nargs="*", default=NETS, choices=NETS)
     parser.add_argument("--quick", action="store_true", help="few batches, nothing written")
     options = parser.parse_args()
@@ -105,7 +105,9 @@ def main() -> int:
     record = Record("sizes", vars(options), PACKAGES, markdown, keep=not options.quick)
     for net in options.nets:
         for row in ("python", "sync"):
-            record.add("run", partial(measured, net, row, options.batches, options.epochs), net=net, row=row)
+            record.add(
+                "run", partial(measured, net, row, options.workers, options.batches, options.epochs), net=net, row=row
+            )
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
 
