@@ -86,9 +86,9 @@ def markdown(content: Content) -> str:
         f"# Batches of different sizes\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
         f"{settings['workers']} synchronous workers. Medians (least–most) of {settings['epochs'] - 1} epochs of "
-        f"{settings['batches']} batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn in one process; the "
-        "whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop with an episode "
-        f"as batch.\n\n{table(heads, lines)}\n\n{median}"
+        f"{settings['batches']} batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn "
+        "in one process; the whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop "
+        f"with an episode as batch.\n\n{table(heads, lines)}\n\n{median}"
     )
 
 
