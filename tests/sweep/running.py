@@ -1,6 +1,7 @@
 """Runs a public script where it finds what it asks for."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +21,8 @@ _ROOT = _HERE.parents[1]
 _LOOK_S = 0.2
 # A script may ask for a folder that its author has.
 _FOLDERS = ("images", "logs", "log", "save", "figures")
+# TensorFlow says on stdout where each operation is placed if a session asks for it: thousands of lines before the first step.
+_PLACED = re.compile(r"^[^\s:]+: \(\w+\): /job:\S+/device:\w+:\d+\n", re.MULTILINE)
 
 
 def run(
@@ -36,7 +39,7 @@ def run(
         seed: Of all that it draws.
 
     Returns:
-        What it printed; the status is None if it was ended.
+        What it printed, without where operations are placed; the status is None if it was ended.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         work = Path(folder) / "work"
@@ -58,8 +61,14 @@ def run(
                 with suppress(subprocess.TimeoutExpired):
                     running.process.wait(timeout=_LOOK_S)
                 finished = running.so_far()
-                is_enough = lines is not None and len(finished.stdout.splitlines()) > lines
+                is_enough = lines is not None and len(without_places(finished.stdout).splitlines()) > lines
                 if is_enough and DISTRIBUTED in finished.stderr:
                     break
         # What it printed last may have come since; what it says when it is stopped is of no use.
-        return replace(running.so_far(), status=finished.status)
+        printed = running.so_far()
+        return replace(printed, status=finished.status, stdout=without_places(printed.stdout))
+
+
+def without_places(text: str) -> str:
+    """Returns a text without the lines that tell where operations are placed."""
+    return _PLACED.sub("", text)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.sweep.comparing import largest_difference, lines
+from tests.sweep.running import without_places
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,9 @@ def test_one_of_the_last_of_some_digits_is_rounding(one: str, other: str) -> Non
 @pytest.mark.parametrize(("one", "other"), [("0.0193", "0.0195"), ("3", "4"), ("97.5", "97.6"), ("0.01", "0.02")])
 def test_more_of_the_last_digit_or_a_count_is_a_difference(one: str, other: str) -> None:
     assert largest_difference(one, other) != 0.0
+
+
+def test_where_operations_are_placed_is_nothing_that_a_script_has_printed() -> None:
+    placed = "gradients/Tanh_12_grad/mul: (Mul): /job:localhost/replica:0/task:0/device:CPU:0\n"
+    printed = "layer: (2, 3) on /device:CPU:0\nIt: 0, Loss: 7.682e-01\n"
+    assert without_places(placed * 2 + printed + placed) == printed
