@@ -34,6 +34,7 @@ print("last line of the script")
 _LOGGED = re.compile(
     r"^(?:\d{4}-\d\d-\d\d [\d:.]+: ([IWEF] .*)|([IWEF])\d{4} [\d:.]+ +\d+ (.*)|(WARNING: All log messages .*))"
 )
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MORE = re.compile(r"^To enable the following instructions|goaway|chttp2", re.IGNORECASE)
 
 
@@ -57,7 +58,8 @@ def _shown(command: Sequence[str | Path], folder: Path) -> list[str]:
     finally:
         process.kill()
         os.close(ours)
-    return re.split(r"\r*\n|\r", text.decode(errors="replace"))
+    # Where the machine is slow, a line that says what is waited for has been shown, and removed by an escape sequence.
+    return re.split(r"\r*\n|\r", _ESCAPES.sub("", text.decode(errors="replace")))
 
 
 def _logged(lines: Sequence[str]) -> collections.Counter[str]:
