@@ -2,7 +2,8 @@
 
 TensorFlow compares the shapes of what these write with the variable's when a graph is imported, where they are known, and not
 when they run: in a branch they read and wrote behind their tensors (`tests/integration/test_checked_writes.py`). Admission does
-not list them, so a client exports calls of functions that do the same (docs/decisions/0099).
+not list them, so a client exports calls of functions that do the same (docs/decisions/0099). `Empty` is not listed either:
+it may give out memory that nobody has written. Where it is to be zeros, as in `tf.nn.ctc_loss`, a function makes zeros.
 """
 
 import functools
@@ -16,12 +17,12 @@ _Types = frozenset[tuple[str, int]]
 
 
 def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
-    """Replaces unchecked writes, in a graph and in its functions."""
+    """Replaces unchecked writes, and memory that is to be zeros, in a graph and in its functions."""
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     added: dict[str, Any] = {}
-    for node in [node for nodes in bodies for node in nodes if node.op in _CHECKED]:
+    for node in [node for nodes in bodies for node in nodes if node.op in _CHECKED or _is_zeros(node)]:
         types = frozenset((name, value.type) for name, value in node.attr.items() if value.type)
-        function = _function(node.op, types)
+        function = _zeros(node.attr["dtype"].type) if _is_zeros(node) else _function(node.op, types)
         added[function.name] = function.function_def
         _call(node, function)
     graph.library.function.extend(added.values())
@@ -38,14 +39,29 @@ def _function(op: str, types: _Types) -> Any:
     return tf.function(_CHECKED[op], autograph=False).get_concrete_function(*inputs)
 
 
+def _is_zeros(node: Any) -> bool:
+    return node.op == "Empty" and node.attr["init"].b
+
+
+@functools.cache
+def _zeros(kind: int) -> Any:
+    """Returns a function of a shape."""
+
+    def fdt_zeros(shape: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(shape, tf.dtypes.as_dtype(kind))
+
+    return tf.function(fdt_zeros, autograph=False).get_concrete_function(tf.TensorSpec([None], tf.int32))
+
+
 def _call(node: Any, function: Any) -> None:
-    """Makes a node a call of a function without results, with the inputs that it has."""
+    """Makes a node a call of a function, with the inputs that it has."""
     for name in [name for name in node.attr if name[:1] != "_"]:
         del node.attr[name]
     node.op = "StatefulPartitionedCall"
     node.attr["f"].func.name = function.name
     node.attr["Tin"].list.type.extend(tensor.dtype.as_datatype_enum for tensor in function.inputs)
     node.attr["Tout"].list.SetInParent()
+    node.attr["Tout"].list.type.extend(tensor.dtype.as_datatype_enum for tensor in function.outputs)
 
 
 def _rows(write: Callable[..., Any]) -> Callable[..., None]:

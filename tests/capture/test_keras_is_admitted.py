@@ -236,7 +236,10 @@ def test_each_layer_is_admitted(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    some_of([(number, kind) for number in (2, 3) for kind in ("loss", "metrics", "optimizer")], [(3, "optimizer")]),
+    some_of(
+        [(number, kind) for number in (2, 3) for kind in ("loss", "metrics", "optimizer")],
+        [(3, "optimizer"), (3, "loss")],
+    ),
 )
 def test_each_loss_metric_and_optimizer_is_admitted(number: int, kind: str) -> None:
     _, generation, version = generations()[number - 2]
@@ -247,13 +250,14 @@ def test_each_loss_metric_and_optimizer_is_admitted(number: int, kind: str) -> N
     }
     refused: dict[str, str] = {}
     for name, each in offered[kind]().items():
+        shape = _SEQUENCE if name == "CTC" else _VECTOR
         model = generation.Sequential(
-            [generation.Input(_VECTOR), generation.layers.Dense(_CLASSES, activation="softmax")]
+            [generation.Input(shape), generation.layers.Dense(_CLASSES, activation="softmax")]
         )
         try:
             made = each(*_MADE_WITH.get(name, ()))
             model.compile(**{"loss": "mse", "optimizer": "sgd", kind: [made] if kind == "metrics" else made})
-            batch = np.zeros((_ROWS, *_VECTOR), "float32")
+            batch = np.zeros((_ROWS, *shape), "float32")
             admitted(version, model, batch, targets(name if kind != "optimizer" else "mse"))
         except FdtError as error:
             refused[name] = f"{type(error).__name__}: {error}"
