@@ -245,7 +245,7 @@ def test_each_loss_metric_and_optimizer_is_admitted(number: int, kind: str) -> N
     _, generation, version = generations()[number - 2]
     offered = {
         "loss": lambda: classes(generation.losses, generation.losses.Loss),
-        "metrics": lambda: classes(generation.metrics, generation.metrics.Metric, ["MeanMetricWrapper"]),
+        "metrics": lambda: classes(generation.metrics, generation.metrics.Metric, _NO_METRICS),
         "optimizer": lambda: classes(generation.optimizers, generation.optimizers.Optimizer, _WRAPPERS),
     }
     refused: dict[str, str] = {}
@@ -265,6 +265,8 @@ def test_each_loss_metric_and_optimizer_is_admitted(number: int, kind: str) -> N
     assert refused == {}
 
 
+# A wrapper of functions; and those that take one value, not targets and predictions.
+_NO_METRICS = ("MeanMetricWrapper", "Mean", "MeanTensor", "Reduce", "Sum")
 # Optimizers of optimizers.
 _WRAPPERS = ("LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
 _MADE_WITH: dict[str, tuple[Any, ...]] = {
@@ -274,4 +276,5 @@ _MADE_WITH: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["MeanIoU", "OneHotMeanIoU"], (_CLASSES,)),
     **dict.fromkeys(["IoU", "OneHotIoU"], (_CLASSES, [0])),
     "BinaryIoU": ([0],),
+    "MeanRelativeError": (np.ones(_CLASSES, "float32"),),
 }
