@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.helpers import warm
@@ -217,6 +218,31 @@ def test_plain_script_passes(name: str, pool: Pool, tmp_path: Path) -> None:
     assert "6 steps compared" in verified.stderr
     assert "within the tolerance" in verified.stderr
     assert "after" not in verified.stdout
+
+
+OF_FILES = """\
+import glob, keras
+import tensorflow as tf
+
+def row(path):
+    values = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.float32), [6])
+    return values, tf.reduce_sum(values, keepdims=True)
+
+keras.utils.set_random_seed(1)
+data = tf.data.Dataset.from_tensor_slices(sorted(glob.glob("rows/*"))).map(row).batch(4)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, verbose=0)
+"""
+
+
+def test_a_script_whose_files_workers_read_is_verified(tmp_path: Path) -> None:
+    """Here as well as there each batch is needed: this machine reads them."""
+    (tmp_path / "rows").mkdir()
+    for number, values in enumerate(np.random.default_rng(0).random((10, 6), np.float32)):
+        (tmp_path / "rows" / str(number)).write_bytes(values.tobytes())
+    verified = fdt("verify", tmp_path, OF_FILES).expect(0)
+    assert "3 steps compared" in verified.stderr and "within the tolerance" in verified.stderr
 
 
 def test_wrong_gradients_are_no_rounding(pool: Pool, tmp_path: Path) -> None:

@@ -227,8 +227,3 @@ class ScriptedEvaluation(Evaluation):
     def shows_each_batch(self) -> bool:
         """See `Evaluation`."""
         return self._arguments["verbose"] not in (0, 2)
-
-    def num_batches(self, epoch: int) -> float:
-        """See `Evaluation`."""
-        steps = self._arguments["steps"]
-        return float(epoch if steps is None else steps)

@@ -63,7 +63,9 @@ class KerasHooks(abc.ABC, Generic[RunT]):
             if missing not in self._said:
                 self._said.add(missing)
                 say(f"data: their files are read on this machine: {missing}")
-        rows = self._row_numbers.of(dataset, self._num_batches) if run.sends_arrays else None
+        if not run.sends_arrays:
+            return None
+        rows = self._row_numbers.of(dataset, self._num_batches)
         if rows is None:
             run.why_streamed = self._row_numbers.reason
             return None

@@ -27,14 +27,14 @@ _METRIC = program_pb2.ROLE_METRIC
 class VerifiedRun(Run):
     """See `fdt.capture.keras.run.Run`: the script goes on with what this machine computed."""
 
-    # Data are streamed, so that this machine has every batch too.
+    # Data are streamed, files too (`admitted`), so that this machine has every batch.
     sends_arrays = False
 
     def __init__(
         self, session: Session, keras: KerasVersion, model: Any, audience: Audience, verification: Verification
     ):
         super().__init__(session, keras, model, audience)
-        self._verification = verification
+        self._verification, self.admitted = verification, None
         # Plain Keras's step, and a second trace of it for weights off by their last digit: both draw the same numbers.
         self._local: Any = None
         self._again: Any = None
