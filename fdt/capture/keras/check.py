@@ -242,7 +242,9 @@ class CheckedRun(TracedRun):
         lines += step_lines(self._config, self.traced, self.shapes)
         if self.validation is not None:
             lines.append(self.validation)
-        evaluate = "evaluate" if self._config.mode == "async" else "evaluate on data that workers do not read from files"
+        evaluate = (
+            "evaluate" if self._config.mode == "async" else "evaluate on data that workers do not read from files"
+        )
         lines.append(f"stays here: callbacks, {evaluate}, predict")
         return lines
 
