@@ -11,10 +11,8 @@ from fdt.program.layout import Combine
 from fdt.program.size import Dim
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
-from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
+from hfdt.mesh import Mesh
 
-# The most bytes that one mesh exchange may bring to a rank.
-_MAX_MET_BYTES = 1 << 18
 # What `--wire fp16` rounds.
 _ROUNDED = (tf.float32, tf.float64)
 
@@ -40,8 +38,9 @@ class Meter:
 class HorovodExchange:
     """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`.
 
-    Horovod carries gradients and large values, and values within branches and loops, whose order may differ between ranks. The
-    mesh carries other small values, one after the other, since each exchange blocks a thread while it waits for other ranks.
+    Horovod carries large values, and values within branches and loops, whose order may differ between ranks; on GPUs, and if
+    they are rounded, gradients of any size. The mesh carries other small values, one after the other, since each exchange
+    blocks a thread while it waits for other ranks.
     """
 
     # All ranks run mesh operations in the step's order.
@@ -64,7 +63,7 @@ class HorovodExchange:
     ) -> list[tf.Tensor]:
         """See `fdt.division.exchange.Exchange.reduce`."""
         mine = [tensor for (tensor,) in values]
-        if not (gradients or inside) and self._is_small(mine):
+        if self._may_meet(gradients, inside) and self._is_small(mine):
             return self._met(lambda: self._mesh.reduce(mine, combine))
         rounded = [self._as_sent(tensor, gradients) for tensor in mine]
         sent = [encode(tensor, combine) for tensor in rounded]
@@ -80,7 +79,7 @@ class HorovodExchange:
         if mine.dtype == tf.string:
             return self._gathered_texts(mine, sizes, name, inside)
         numbers = [size for size in sizes if isinstance(size, int)]
-        if not (gradients or inside) and len(numbers) == len(sizes):
+        if self._may_meet(gradients, inside) and len(numbers) == len(sizes):
             largest = tf.TensorShape([max(numbers)]).concatenate(mine.shape[1:])
             if self._is_small([mine], [largest]):
                 (met,) = self._met(lambda: [self._mesh.gather(mine, sum(numbers))])
@@ -135,13 +134,16 @@ class HorovodExchange:
             counts = tf.identity(counts)
         return list(hvd.alltoall(tensor, counts, f"{self._prefix}_{name}", True))
 
+    def _may_meet(self, gradients: bool, inside: bool) -> bool:
+        return not inside and not (gradients and (self._rounded or not self.on_cpu))
+
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
         """Whether the mesh carries values; all ranks decide the same."""
         counts = [shape.num_elements() for shape in shapes or [t.shape for t in tensors]]
         if any(count is None for count in counts):
             return False
         num_bytes = sum(count * tensor.dtype.size for count, tensor in zip(counts, tensors, strict=True))
-        return bool(num_bytes <= MAX_MESSAGE_BYTES and num_bytes * self.num_workers <= _MAX_MET_BYTES)
+        return bool(num_bytes <= self._mesh.max_bytes)
 
     def _met(self, meet: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
         with tf.device("/cpu:0"):
@@ -196,11 +198,20 @@ def _is_alone() -> bool:
     return hvd is None or not hvd.is_initialized() or hvd.size() == 1
 
 
-def sum_over_ranks(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes."""
-    if _is_alone() or not arrays:
+def sum_over_ranks(name: str, arrays: Sequence[np.ndarray], mesh: Mesh | None) -> list[np.ndarray]:
+    """Adds up arrays over the ranks, outside a step; every rank calls it with the same shapes.
+
+    Args:
+        name: The exchange's name.
+        arrays: This rank's arrays.
+        mesh: Carries what is small; None for a rank that is alone.
+    """
+    if mesh is None or not arrays:
         return list(arrays)
-    given = [tf.convert_to_tensor(array) for array in arrays]
+    with tf.device("/cpu:0"):
+        given = [tf.convert_to_tensor(array) for array in arrays]
+    if sum(array.nbytes for array in arrays) <= mesh.max_bytes:
+        return [tensor.numpy() for tensor in mesh.reduce(given, Combine.SUM)]
     summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
     return [decode(tensor, like.dtype, Combine.SUM).numpy() for tensor, like in zip(summed, given, strict=True)]
 
@@ -232,12 +243,16 @@ def sent_to_first(name: str, rows: tf.Tensor, owner: int) -> np.ndarray:
     return array
 
 
-def gather(name: str, rows: np.ndarray) -> np.ndarray:
-    """Returns all ranks' rows, in the order of ranks.
+def gather(name: str, row: np.ndarray, mesh: Mesh) -> np.ndarray:
+    """Returns all ranks' rows, uint64 [ranks, columns], in the order of ranks.
 
     Args:
         name: The exchange's name.
-        rows: uint64 [rows, columns].
+        row: uint64 [columns], as many on all ranks.
+        mesh: Carries what is small.
     """
-    # Horovod has no unsigned 64-bit type; the bits are the same.
-    return hvd.allgather(tf.constant(rows.view(np.int64)), name=name).numpy().view(np.uint64)
+    with tf.device("/cpu:0"):
+        # Horovod has no unsigned 64-bit type; the bits are the same.
+        given = tf.constant(row.view(np.int64)[None])
+    gathered = mesh.gather(given, mesh.num_ranks) if row.nbytes <= mesh.max_bytes else hvd.allgather(given, name=name)
+    return np.asarray(gathered).view(np.uint64)

@@ -1,14 +1,15 @@
 """Exchanges small values over a connection from every rank to every other.
 
-Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (docs/decisions/0043).
-The sums of a layer's moments are some hundred bytes, and the rest of the step waits for them. In the mesh each rank sends its
-part to all others at once and combines the parts itself. This module opens the connections; the exchanges are operations in
-C++ (`native/mesh.cc`).
+Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (decisions 0043, 0110).
+The sums of a layer's moments are some hundred bytes, and the rest of the step waits for them; so are all gradients of a small
+model. In the mesh each rank sends its part to all others at once and combines the parts itself. This module opens the
+connections; the exchanges are operations in C++ (`native/mesh.cc`).
 """
 
 import ctypes
 import functools
 import hmac
+import ipaddress
 import json
 import secrets
 import socket
@@ -23,10 +24,11 @@ from fdt.errors import WorkerError
 from fdt.program.layout import Combine
 from fdt.worker.runtime import Rendezvous
 
-# Horovod's ring carries larger messages.
-MAX_MESSAGE_BYTES = 1 << 15
-# A rank may be one exchange ahead of another, and should not have to wait until that one reads.
-_BUFFER_BYTES = 4 * MAX_MESSAGE_BYTES
+# The most bytes that one exchange brings to a rank, its own included: over a network, and between processes of one machine.
+# Horovod's ring carries more in less time, since it sends each byte to one rank only.
+_OVER_HOSTS_BYTES, _ONE_HOST_BYTES = 1 << 18, 1 << 22
+# A rank may be an exchange of some kilobytes ahead of another, and should not have to wait until that one reads.
+_BUFFER_BYTES = 1 << 17
 _MEET_S, _HELLO_S = 60.0, 5.0
 # How long a rank waits for another within a step. `stall_detector.py` notices a stopped rank earlier.
 _EXCHANGE_S = 3600.0
@@ -36,7 +38,12 @@ _COMBINE = {Combine.SUM: "SUM", Combine.MAX: "MAX", Combine.MIN: "MIN"}
 
 
 class Mesh:
-    """One rank's connections. Exchanges are made one after the other, on all ranks in the same order."""
+    """One rank's connections. Exchanges are made one after the other, on all ranks in the same order.
+
+    Attributes:
+        num_ranks: How many ranks the job has.
+        max_bytes: The most bytes of a rank's message; the same on all ranks.
+    """
 
     def __init__(self, rank: int, num_ranks: int, address: str, rendezvous: Rendezvous) -> None:
         """Connects to the other ranks.
@@ -44,12 +51,14 @@ class Mesh:
         Args:
             rank: This rank.
             num_ranks: How many ranks the job has.
-            address: IPv4 address of this machine, on which other ranks reach it.
+            address: IPv4 address of this machine, on which other ranks reach it; a loopback address if they are all here.
             rendezvous: Where ranks publish their ports, and the tokens that authenticate connections to them.
 
         Raises:
             WorkerError: A rank does not connect in time.
         """
+        together = _ONE_HOST_BYTES if ipaddress.ip_address(address).is_loopback else _OVER_HOSTS_BYTES
+        self.num_ranks, self.max_bytes = num_ranks, together // num_ranks
         token = secrets.token_bytes(_TOKEN_BYTES)
         with socket.create_server((address, 0), backlog=num_ranks) as server:
             place = {"address": address, "port": server.getsockname()[1], "token": token.hex()}
@@ -65,7 +74,7 @@ class Mesh:
                 rank,
                 num_ranks,
                 (ctypes.c_int * len(descriptors))(*descriptors),
-                ctypes.c_int64(MAX_MESSAGE_BYTES),
+                ctypes.c_int64(self.max_bytes),
                 round(_EXCHANGE_S * 1000),
             )
         )
@@ -74,7 +83,7 @@ class Mesh:
         """Reduces the ranks' tensors in the order of the ranks, so that all ranks get the same result bit for bit.
 
         Args:
-            tensors: Together at most MAX_MESSAGE_BYTES; of the same shapes and types on all ranks.
+            tensors: Together at most `max_bytes`; of the same shapes and types on all ranks.
             combine: Sum, maximum or minimum.
 
         Raises:
@@ -89,7 +98,7 @@ class Mesh:
         """Returns all ranks' rows, in the order of ranks.
 
         Args:
-            tensor: [own rows, ...]; together at most MAX_MESSAGE_BYTES.
+            tensor: [own rows, ...]; together at most `max_bytes`.
             num_rows: How many rows all ranks have together.
 
         Raises:

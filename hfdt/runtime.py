@@ -285,7 +285,7 @@ class HorovodEngine:
     def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
         indices = sorted(indices)
         arrays = [self._programs[program].variables[i].numpy() for i in indices]
-        return dict(zip(indices, exchange.sum_over_ranks("fdt_in_part", arrays), strict=True))
+        return dict(zip(indices, exchange.sum_over_ranks("fdt_in_part", arrays, self._mesh), strict=True))
 
     def _outputs(self, program: int) -> bytes:
         """Returns the last step's outputs, packed."""
@@ -301,9 +301,10 @@ class HorovodEngine:
         Raises:
             WorkerError: Values differ that rounding does not explain.
         """
-        if self._size == 1 or not indices:
+        if self._mesh is None or not indices:
             return
-        prints = exchange.gather("fdt_fingerprints", np.concatenate([fingerprint(value) for value in values])[None, :])
+        own = np.concatenate([fingerprint(value) for value in values])
+        prints = exchange.gather("fdt_fingerprints", own, self._mesh)
         ranks, columns = np.nonzero(prints != prints[0])
         if not ranks.size:
             return

@@ -1,6 +1,7 @@
 """What ranks do when they find that they hold other values."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from fdt.errors import WorkerError
 from fdt.program.step_program import LoadedProgram
 from fdt.v1 import program_pb2
 from hfdt import runtime
+from hfdt.mesh import Mesh
 from hfdt.runtime import HorovodEngine, fingerprint
 
 FIRST: list[np.ndarray] = [np.array([1.0, 2.0], np.float32), np.array(5, np.int64)]
@@ -31,9 +33,8 @@ def _agreed(
 ) -> list[np.ndarray]:
     """Returns what rank 1 holds when rank 0 holds `FIRST`."""
 
-    def gathered(_: str, row: np.ndarray) -> np.ndarray:
-        first = np.concatenate([fingerprint(value) for value in FIRST])[None, :]
-        return np.concatenate([first, row])
+    def gathered(_: str, row: np.ndarray, mesh: object) -> np.ndarray:
+        return np.stack([np.concatenate([fingerprint(value) for value in FIRST]), row])
 
     by_bytes = {value.tobytes(): first for value, first in zip(own, FIRST, strict=True)}
     monkeypatch.setattr(runtime.exchange, "gather", gathered)
@@ -43,6 +44,7 @@ def _agreed(
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["GPU:0"] if gpu else [])
     engine, loaded = HorovodEngine(), _loaded(own, deterministic)
     engine._size, engine._rank = 2, 1
+    engine._mesh = cast(Mesh, object())
     engine._agree(loaded, range(len(own)), own)
     return [variable.numpy() for variable in loaded.variables]
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from fdt.errors import WorkerError
 from fdt.program.layout import Combine
 from hfdt import mesh
-from hfdt.mesh import MAX_MESSAGE_BYTES, Mesh
+from hfdt.mesh import Mesh
 
 LIMIT_S = 20.0
 
@@ -65,10 +65,11 @@ def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], rendezvous: Meeting 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
 def test_rows_come_in_the_order_of_the_ranks(num_ranks: int) -> None:
     # Of every size that is allowed, none of them alike; the largest twice, as far as one may be ahead of another.
-    largest = MAX_MESSAGE_BYTES // 8
+    largest = (1 << 22) // num_ranks // 8
     counts = [[rank, 0, 7 * rank + 1, largest, largest] for rank in range(num_ranks)]
 
     def run(connected: Mesh, rank: int) -> list[np.ndarray]:
+        assert largest == connected.max_bytes // 8
         totals = [sum(each) for each in zip(*counts, strict=True)]
         own = [np.full([count, 2], rank, "int32") for count in counts[rank]]
         return [connected.gather(tf.constant(a), n).numpy() for a, n in zip(own, totals, strict=True)]
