@@ -1,5 +1,6 @@
 """Runs many steps in one call: the loop over batches runs in TensorFlow's graph, not in Python."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,7 +34,12 @@ class StepLoop:
 
     def trace(self) -> None:
         """Traces the loop, which its first run does otherwise."""
-        self._function.get_concrete_function()
+        _ = self._traced
+
+    @functools.cached_property
+    def _traced(self) -> Any:
+        # Called past the lookup by the arguments' types, which takes as long as a small step.
+        return self._function.get_concrete_function()
 
     def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
         """Runs one step for each line of `rows`.
@@ -48,7 +54,7 @@ class StepLoop:
         """
         with tf.device("/cpu:0"):
             given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
-        return [as_array(output) for output in self._function(list(arrays), *given)]
+        return [as_array(output) for output in self._traced(list(arrays), *given)]
 
     def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:
         def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -79,7 +85,12 @@ class PackedLoop:
 
     def trace(self) -> None:
         """Traces the loop, which its first run does otherwise."""
-        self._function.get_concrete_function()
+        _ = self._traced
+
+    @functools.cached_property
+    def _traced(self) -> Any:
+        # Called past the lookup by the arguments' types, which takes as long as a small step.
+        return self._function.get_concrete_function()
 
     def run(self, batches: Sequence[Sequence[np.ndarray]], numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs one step for each batch.
@@ -97,7 +108,7 @@ class PackedLoop:
         with tf.device("/cpu:0"):
             given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
             of_sizes = tf.constant(np.stack(numbers), tf.int64)
-        return [as_array(output) for output in self._function(*given, of_sizes)]
+        return [as_array(output) for output in self._traced(*given, of_sizes)]
 
     def _loop(self, flat: Sequence[tf.Tensor], shapes: Sequence[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
         with tf.device("/cpu:0"):

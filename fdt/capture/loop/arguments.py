@@ -3,6 +3,7 @@
 The data travel as a batch of one row, which holds all of them.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,9 +50,13 @@ class Form:
 
     def __init__(self, structure: Any, constants: list[Any], specs: list[Any]):
         self._structure, self._constants, self._specs = structure, constants, specs
-        parts = [part for spec in specs for part in tf.nest.flatten(spec, expand_composites=True)]
+
+    @functools.cached_property
+    def _element(self) -> Element:
+        # Not made for every call: those of a step that is traced need its key alone.
+        parts = [part for spec in self._specs for part in tf.nest.flatten(spec, expand_composites=True)]
         rows = [tf.TensorSpec(tf.TensorShape([None]).concatenate(part.shape), part.dtype) for part in parts]
-        self._element = Element(rows, list, lambda _, leaves: leaves)
+        return Element(rows, list, lambda _, leaves: leaves)
 
     def key(self) -> Any:
         """Returns a key that is equal for calls which can share one traced step."""

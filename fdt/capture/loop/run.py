@@ -12,7 +12,7 @@ from fdt.base.config import RunConfig
 from fdt.base.usage import usage_since
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
-from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.arguments import Arguments, Form
 from fdt.capture.loop.handlers import handles_each_step
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.tracing import Call, trace_step
@@ -85,11 +85,12 @@ class LoopRun:
     def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
         config, call = self._session.config, Call(function, args, kwargs)
         for arguments in (call.arguments, call.as_they_are):
-            key = (id(function), arguments.form.key())
-            if key in self._steps:
-                return self._steps[key], arguments
+            step = self._steps.get((id(function), arguments.form.key()))
+            if step is not None:
+                arguments.form = step.form
+                return step, arguments
         traced, arguments = trace_step(call, config)
-        step = self._steps[id(function), arguments.form.key()] = LoopStep(traced, call)
+        step = self._steps[id(function), arguments.form.key()] = LoopStep(traced, call, arguments.form)
         self._session.opening(loop_lines(config, traced, arguments.num_rows))
         return step, arguments
 
@@ -102,16 +103,21 @@ class LoopRun:
 
 
 class LoopStep(RemoteStep):
-    """A step of a loop: its results are waited for when the script reads them."""
+    """A step of a loop: its results are waited for when the script reads them.
 
-    def __init__(self, traced: TracedStep, kept: Any):
+    Attributes:
+        form: The form of its arguments.
+    """
+
+    def __init__(self, traced: TracedStep, kept: Any, form: Form):
         """
         Args:
             traced: The step.
             kept: Objects whose ids are in this step's key; kept alive with the step.
+            form: The form of its arguments.
         """
         super().__init__(traced)
-        self._kept = kept
+        self._kept, self.form = kept, form
 
     def pending(self, result: StepResult, told: Told, show: Show) -> list[tf.Tensor]:
         """Returns a step's outputs as pending tensors; when the script reads them, they are also shown on the pool."""

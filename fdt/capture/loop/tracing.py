@@ -1,6 +1,7 @@
 """Traces a step of the script's own: a tf.function with a GradientTape."""
 
 import contextlib
+import functools
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -53,14 +54,19 @@ class Call:
     Attributes:
         function: The tf.function.
         arguments: Its arguments, for any number of rows.
-        as_they_are: Its arguments, for these shapes alone: the step may read its number of rows while it is traced.
     """
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
         """Reads the arguments of the call."""
         self.function = function
         self.arguments = Arguments(function, args, kwargs)
-        self.as_they_are = Arguments(function, args, kwargs, as_they_are=True)
+        self._given = args, kwargs
+
+    @functools.cached_property
+    def as_they_are(self) -> Arguments:
+        """Its arguments, for these shapes alone: the step may read its number of rows while it is traced."""
+        args, kwargs = self._given
+        return Arguments(self.function, args, kwargs, as_they_are=True)
 
 
 def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
