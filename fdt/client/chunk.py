@@ -1,6 +1,5 @@
-"""Packs streamed batches into chunks: a chunk is a data set that is sent, used once and deleted."""
+"""Packs streamed batches into chunks: a chunk is sent with its steps, used once and deleted."""
 
-import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,6 +7,8 @@ from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Arrays begin at multiples of this in a chunk's blob, as TensorFlow wants its memory.
 _ALIGNMENT_BYTES = 64
+# A smaller chunk travels inside its instruction, once for each worker; a larger one as a blob, once for each host.
+INLINE_BYTES = 1 << 16
 
 
 class _Group:
@@ -44,21 +45,20 @@ class _Group:
             yield from pieces
             yield bytes(_padded(length) - length)
 
+    def contents(self) -> Iterator[bytes]:
+        """Yields the bytes of each input."""
+        for pieces in self._inputs:
+            yield b"".join(pieces)
+
     def described(self) -> Iterator[tuple[program_pb2.Tensor, int]]:
         """Yields the description of each input, and its bytes."""
         for like, length in zip(self.like, self.lengths(), strict=True):
             shape = [sum(self.sizes), *like.shape[1:]]
             yield program_pb2.Tensor(name=like.name, dtype=like.dtype, shape=shape), length
 
-    def batches(self) -> Iterator[bytes]:
-        first = 0
-        for size in self.sizes:
-            yield array.array("q", range(first, first + size)).tobytes()
-            first += size
-
 
 class Chunk:
-    """Batches in one blob; consecutive ones whose rows have the same shapes are a group.
+    """Batches of consecutive steps; those whose rows have the same shapes are a group.
 
     Attributes:
         num_bytes: Size of all batches so far.
@@ -73,9 +73,9 @@ class Chunk:
         return sum(len(group.sizes) for group in self._groups)
 
     @property
-    def num_groups(self) -> int:
-        """The number of groups."""
-        return len(self._groups)
+    def is_small(self) -> bool:
+        """Whether it travels inside its instruction."""
+        return self.num_bytes <= INLINE_BYTES
 
     def add(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> None:
         """Adds a batch; its memory must stay as it is until the chunk has been sent.
@@ -102,19 +102,30 @@ class Chunk:
         """Returns the same pieces, with copies of memory that its owner may write to again."""
         return [piece if memoryview(piece).readonly else bytes(piece) for piece in self.pieces()]
 
-    def arrays(self, blob: blobs_pb2.BlobRef) -> list[job_pb2.Array]:
-        """Returns where in the blob each input of each group is."""
-        described, offset = [], 0
-        for tensor, length in (each for group in self._groups for each in group.described()):
-            described.append(job_pb2.Array(tensor=tensor, blob=blob, offset=offset))
-            offset += _padded(length)
-        return described
+    def inside(self) -> job_pb2.Chunk:
+        """Returns the message with the arrays' bytes inside."""
+        arrays = [
+            job_pb2.Array(tensor=tensor, content=content)
+            for group in self._groups
+            for (tensor, _), content in zip(group.described(), group.contents(), strict=True)
+        ]
+        return job_pb2.Chunk(arrays=arrays, groups=len(self._groups))
 
-    def batches(self) -> Iterator[tuple[int, bytes]]:
-        """Yields the number of each batch's group, and its rows there, little-endian int64."""
-        for number, group in enumerate(self._groups):
-            for rows in group.batches():
-                yield number, rows
+    def within(self, blob: blobs_pb2.BlobRef) -> job_pb2.Chunk:
+        """Returns the message that says where in the blob each input of each group is."""
+        chunk, offset = job_pb2.Chunk(groups=len(self._groups)), 0
+        for tensor, length in (each for group in self._groups for each in group.described()):
+            chunk.arrays.append(job_pb2.Array(tensor=tensor, blob=blob, offset=offset))
+            offset += _padded(length)
+        return chunk
+
+    def batches(self) -> list[job_pb2.Batch]:
+        """Returns how many rows each batch has, and in which group."""
+        return [
+            job_pb2.Batch(group=number, following=size)
+            for number, group in enumerate(self._groups)
+            for size in group.sizes
+        ]
 
 
 def _padded(num_bytes: int) -> int:

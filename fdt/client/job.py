@@ -271,9 +271,7 @@ class Job:
         self._flow.observe(self.step_times.done)
         self._stream.keep_up()
 
-    def _run(
-        self, program: int, data: int, batches: Iterable[bytes], results: bool, groups: Iterable[int] | None = None
-    ) -> None:
+    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool) -> None:
         """Sends steps, in as many messages as their row numbers take.
 
         Args:
@@ -281,33 +279,36 @@ class Job:
             data: Number of the data set.
             batches: Row numbers of each, little-endian int64.
             results: Whether the steps' outputs are wanted.
-            groups: Each batch's group of the data set's arrays; None if there is one for all.
         """
-        numbers = iter(groups) if groups is not None else itertools.repeat(0)
         for part in gathered(batches, ROWS_BYTES):
-            rows = [self._batch(indices, next(numbers)) for indices in part]
+            rows = [self._batch(indices) for indices in part]
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
             self._stream.send(job_pb2.Instruction(run=run), large)
 
-    def _batch(self, indices: bytes, group: int) -> job_pb2.Batch:
+    def _batch(self, indices: bytes) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
-            return job_pb2.Batch(indices=indices, group=group)
+            return job_pb2.Batch(indices=indices)
         blob = one_time(len(indices))
         self._sent(lambda: self._blobs.send(blob, [indices]))
         self._streaming.append((self._flow.sent + 1, len(indices)))
-        return job_pb2.Batch(blob=blob, group=group)
+        return job_pb2.Batch(blob=blob)
 
     def _send(self, chunk: Chunk) -> None:
-        data, blob, pieces = self._new_data(), one_time(chunk.size_bytes()), chunk.kept_pieces()
-        self._sent(lambda: self._blobs.send(blob, pieces))
-        bind = job_pb2.BindData(data=data, arrays=chunk.arrays(blob), passing=True, groups=chunk.num_groups)
-        self._stream.send(job_pb2.Instruction(bind=bind), [pieces])
         program, results = self._chunk_target
-        groups, batches = zip(*chunk.batches(), strict=True)
-        self._run(program, data, batches, results, groups)
-        self._stream.send(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
+        run = job_pb2.RunSteps(program=program, data=self._new_data(), results=results, batches=chunk.batches())
+        contents = []
+        if chunk.is_small:
+            run.chunk.CopyFrom(chunk.inside())
+            self.bytes_to_pool += chunk.num_bytes
+        else:
+            blob, pieces = one_time(chunk.size_bytes()), chunk.kept_pieces()
+            self._sent(lambda: self._blobs.send(blob, pieces))
+            run.chunk.CopyFrom(chunk.within(blob))
+            contents.append(pieces)
+        self._flow.sent += len(chunk)
+        self._stream.send(job_pb2.Instruction(run=run), contents)
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 
     @property

@@ -32,7 +32,7 @@ from fdt.errors import (
 )
 from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import Buffer, named_by, one_time
+from fdt.transport.blobs import Buffer, named_by, one_time, read_by, streamed_by
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 
 # Size of the log at which a snapshot is requested, whenever the last one was.
@@ -307,8 +307,7 @@ class Recovery:
         instruction = job_pb2.Instruction()
         instruction.CopyFrom(told.instruction)
         refs = _refs(instruction)
-        serves_once = instruction.WhichOneof("kind") in ("run", "assign")
-        if serves_once or (instruction.HasField("bind") and instruction.bind.passing):
+        if instruction.WhichOneof("kind") in ("run", "assign"):
             # One-time blobs have been used, so they get new names.
             for pieces in told.contents:
                 old = refs.pop(0)
@@ -349,6 +348,6 @@ def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:
     if kind == "bind":
         return named_by(instruction.bind)
     if kind == "run":
-        return [batch.blob for batch in instruction.run.batches if batch.HasField("blob")]
+        return [*streamed_by(instruction.run), *read_by(instruction.run)]
     payload = instruction.assign.state.payload
     return [payload.blob] if payload.HasField("blob") else []

@@ -132,11 +132,9 @@ class ReplayLog:
             self._opening = told
         elif kind == "load":
             self._loads[told.instruction.load.program] = told
-        elif kind == "bind" and not told.instruction.bind.passing:
+        elif kind == "bind":
             self._binds[told.instruction.bind.data] = told
-        elif kind == "release" and told.instruction.release.data in self._binds:
-            del self._binds[told.instruction.release.data]
-        elif kind in ("bind", "release", "forget", "assign", "move", "run", "drain"):
+        elif kind in ("forget", "assign", "move", "run", "drain"):
             self._append(told)
 
     def _append(self, told: Told) -> None:
@@ -318,13 +316,10 @@ class ReplayLog:
         steps = self.newest.steps
         part = max(1, -(-(self.steps_told - steps) // _PARTS))
         due = steps + part
-        # A chunk is bound, used and released in turn: a snapshot comes before or after all three.
-        passing = 0
         for place, told in [(place, told) for place, told in self._log.items() if place >= self.newest.place]:
             yield told
             steps += len(told.instruction.run.batches)
-            passing += told.instruction.HasField("bind") - told.instruction.HasField("release")
-            if serials is not None and due <= steps < self.steps_told and not passing:
+            if serials is not None and due <= steps < self.steps_told:
                 yield from map(Told, self._ask(serials, place + 1, steps))
                 due = steps + part
 
@@ -333,9 +328,9 @@ def _first_batches(told: Told, num: int) -> Told:
     """Returns the instruction with only the first `num` of its steps."""
     instruction = job_pb2.Instruction()
     instruction.CopyFrom(told.instruction)
+    dropped = sum(batch.HasField("blob") for batch in instruction.run.batches[num:])
     del instruction.run.batches[num:]
-    num_blobs = sum(batch.HasField("blob") for batch in instruction.run.batches)
-    return Told(instruction, told.contents[:num_blobs])
+    return Told(instruction, told.contents[: len(told.contents) - dropped])
 
 
 def _written(instruction: job_pb2.Instruction) -> Iterable[int]:

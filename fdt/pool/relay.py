@@ -235,6 +235,7 @@ class JobRelay:
         Raises:
             CapacityError: The client does not fetch its results.
         """
+        self.steps = max(self.steps, event.results.step + 1)
         self.outbound(blobs_of(event))
         self.client.put(unwrapped(raw, event))
 

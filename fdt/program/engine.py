@@ -34,12 +34,24 @@ def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray | Pieces]) -> job
 
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:
-    """Returns tensors over the arrays' mapped bytes; workers of one host share the pages."""
-    # The arrays of one piece of a stream share a blob.
-    opened = {array.blob.digest: blobs.open(array.blob) for array in arrays}
+    """Returns tensors over the arrays' mapped bytes; workers of one host share the pages. What is inside messages is copied."""
+    # The arrays of a chunk share a blob.
+    opened = {array.blob.digest: blobs.open(array.blob) for array in arrays if array.HasField("blob")}
     # A GPU gets a step's rows, not all of the data.
     with tf.device("/cpu:0"):
-        return [_tensor(opened[array.blob.digest], array) for array in arrays]
+        return [
+            _tensor(opened[array.blob.digest], array) if array.HasField("blob") else _copied(array) for array in arrays
+        ]
+
+
+def _copied(described: job_pb2.Array) -> tf.Tensor:
+    dtype, shape = dtype_of(described.tensor), tuple(described.tensor.shape)
+    if math.prod(shape) * dtype.itemsize != len(described.content):
+        raise ProtocolError(
+            f"An array has other bytes than its shape says. Received: shape={shape}, dtype={dtype}, "
+            f"{len(described.content)} bytes"
+        )
+    return tf.constant(np.frombuffer(described.content, dtype).reshape(shape))
 
 
 def _tensor(content: np.ndarray, described: job_pb2.Array) -> tf.Tensor:

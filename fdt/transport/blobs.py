@@ -36,6 +36,16 @@ def reference(buffer: Buffer) -> blobs_pb2.BlobRef:
     return blobs_pb2.BlobRef(digest=hashlib.sha256(view).digest(), size_bytes=view.nbytes)
 
 
+def read_by(run: job_pb2.RunSteps) -> list[blobs_pb2.BlobRef]:
+    """Returns the names of the blobs with row numbers of steps, messages within `run`, in order."""
+    return [batch.blob for batch in run.batches if batch.HasField("blob")]
+
+
+def streamed_by(run: job_pb2.RunSteps) -> list[blobs_pb2.BlobRef]:
+    """Returns the names of the blobs of a chunk's arrays, messages within `run`, in order."""
+    return [array.blob for array in run.chunk.arrays if array.HasField("blob")]
+
+
 def named_by(bind: job_pb2.BindData) -> list[blobs_pb2.BlobRef]:
     """Returns the names of all blobs that a data set is made of, messages within `bind`, in order."""
     named = [array.blob for array in bind.arrays]

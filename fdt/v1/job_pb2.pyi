@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Instruction(_message.Message):
-    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "release", "move", "fetched", "forget", "shown")
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "move", "fetched", "forget", "shown")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BIND_FIELD_NUMBER: _ClassVar[int]
@@ -17,7 +17,6 @@ class Instruction(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
-    RELEASE_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
@@ -29,12 +28,11 @@ class Instruction(_message.Message):
     run: RunSteps
     drain: Drain
     close: CloseJob
-    release: ReleaseData
     move: MoveState
     fetched: Fetched
     forget: ForgetProgram
     shown: Shown
-    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., release: _Optional[_Union[ReleaseData, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., forget: _Optional[_Union[ForgetProgram, _Mapping]] = ..., shown: _Optional[_Union[Shown, _Mapping]] = ...) -> None: ...
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., forget: _Optional[_Union[ForgetProgram, _Mapping]] = ..., shown: _Optional[_Union[Shown, _Mapping]] = ...) -> None: ...
 
 class OpenJob(_message.Message):
     __slots__ = ("mode", "num_workers", "script", "versions", "options", "session", "least_workers")
@@ -70,18 +68,22 @@ class LoadProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class BindData(_message.Message):
-    __slots__ = ("data", "arrays", "passing", "groups", "read")
+    __slots__ = ("data", "arrays", "read")
     DATA_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
-    PASSING_FIELD_NUMBER: _ClassVar[int]
-    GROUPS_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
     data: int
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
-    passing: bool
-    groups: int
     read: ReadRows
-    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., passing: bool = ..., groups: _Optional[int] = ..., read: _Optional[_Union[ReadRows, _Mapping]] = ...) -> None: ...
+    def __init__(self, data: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., read: _Optional[_Union[ReadRows, _Mapping]] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("arrays", "groups")
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[Array]
+    groups: int
+    def __init__(self, arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., groups: _Optional[int] = ...) -> None: ...
 
 class ReadRows(_message.Message):
     __slots__ = ("function", "num_files", "sizes", "digests", "records")
@@ -116,20 +118,16 @@ class FileDigest(_message.Message):
     def __init__(self, file: _Optional[int] = ..., row: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Array(_message.Message):
-    __slots__ = ("tensor", "blob", "offset")
+    __slots__ = ("tensor", "blob", "offset", "content")
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     tensor: _program_pb2.Tensor
     blob: _blobs_pb2.BlobRef
     offset: int
-    def __init__(self, tensor: _Optional[_Union[_program_pb2.Tensor, _Mapping]] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
-
-class ReleaseData(_message.Message):
-    __slots__ = ("data",)
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    data: int
-    def __init__(self, data: _Optional[int] = ...) -> None: ...
+    content: bytes
+    def __init__(self, tensor: _Optional[_Union[_program_pb2.Tensor, _Mapping]] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., offset: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class ForgetProgram(_message.Message):
     __slots__ = ("program",)
@@ -166,28 +164,32 @@ class MoveState(_message.Message):
     def __init__(self, program: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ..., source: _Optional[int] = ..., source_variables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RunSteps(_message.Message):
-    __slots__ = ("program", "data", "batches", "results", "alone")
+    __slots__ = ("program", "data", "batches", "results", "alone", "chunk")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
     program: int
     data: int
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
     results: bool
     alone: bool
-    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ..., alone: bool = ...) -> None: ...
+    chunk: Chunk
+    def __init__(self, program: _Optional[int] = ..., data: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., results: bool = ..., alone: bool = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("indices", "blob", "group")
+    __slots__ = ("indices", "blob", "following", "group")
     INDICES_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     indices: bytes
     blob: _blobs_pb2.BlobRef
+    following: int
     group: int
-    def __init__(self, indices: _Optional[bytes] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., group: _Optional[int] = ...) -> None: ...
+    def __init__(self, indices: _Optional[bytes] = ..., blob: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., following: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Fetched(_message.Message):
     __slots__ = ("blobs",)

@@ -4,6 +4,7 @@ The main thread drives the engine, in the order of the instructions. One other t
 heartbeats.
 """
 
+import array
 import contextlib
 import faulthandler
 import functools
@@ -23,7 +24,7 @@ from fdt.errors import ProtocolError, WorkerError, WorkerLostError
 from fdt.transport import wire
 from fdt.transport.blob_client import HostStore, WorkerBlobClient
 from fdt.transport.blob_store import BlobStore, WorkerStore
-from fdt.transport.blobs import Buffer
+from fdt.transport.blobs import Buffer, streamed_by
 from fdt.v1 import job_pb2, program_pb2, worker_pb2
 from fdt.worker.assigned_variables import AssignedVariables
 from fdt.worker.gateway import Gateway
@@ -79,18 +80,17 @@ class Worker:
         # Numbers of steps: given to the engine, made according to its last answer, and reported to the pool.
         self._given = 0
         self._made = 0
-        self._told = 0
+        self._told, self._told_s = 0, 0.0
         self._wait_s = 0.0
         self._rate = 0.0
-        # By data set, the number of groups that its arrays consist of.
-        self._groups: dict[int, int] = {}
+        # Numbers of the data sets that are bound.
+        self._bound: set[int] = set()
         # At most one instruction: one that `_take_more` took from the queue and that is not executed yet.
         self._next: list[worker_pb2.WorkerInstruction | None] = []
         self._handlers: dict[str, Callable[[job_pb2.Instruction], None]] = {
             "load": self._load,
             "forget": lambda i: self._forget(i.forget.program),
             "bind": lambda i: self._bind(i.bind),
-            "release": self._release,
             "assign": lambda i: self._assign(i.assign),
             "move": lambda i: self._move(i.move),
             "run": self._run,
@@ -158,7 +158,9 @@ class Worker:
             self._handlers[kind](message.instruction)
 
     def _receive(self) -> worker_pb2.WorkerInstruction | None:
-        """Waits for an instruction; meanwhile reports the engine's progress."""
+        """Waits for an instruction; while none has come, reports the engine's progress."""
+        with contextlib.suppress(queue.Empty):
+            return self._link.receive(0.0)
         while self._steps_made() < self._given:
             try:
                 return self._link.receive(POLL_S)
@@ -174,7 +176,7 @@ class Worker:
     def _tell_progress(self) -> None:
         done = self._steps_made()
         if self._rank == 0 and done > self._told:
-            self._told = done
+            self._told, self._told_s = done, time.monotonic()
             self._send(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
 
     def _load(self, instruction: job_pb2.Instruction) -> None:
@@ -194,16 +196,8 @@ class Worker:
         if bind.HasField("read"):
             self._bind_rows(bind)
             return
-        groups = max(1, bind.groups)
-        each, rest = divmod(len(bind.arrays), groups)
-        if rest or groups > max(1, len(bind.arrays)):
-            raise ProtocolError(
-                f"Expected equally many arrays in each group. Received: {len(bind.arrays)} arrays, {groups} groups"
-            )
-        for group in range(groups):
-            arrays = bind.arrays[group * each : (group + 1) * each]
-            self._engine.bind(_data_of(bind.data, group), arrays, bind.passing)
-        self._groups[bind.data] = groups
+        self._engine.bind(bind.data, bind.arrays, False)
+        self._bound.add(bind.data)
 
     def _bind_rows(self, bind: job_pb2.BindData) -> None:
         # Imported here: the control process, which starts the fork server, does not import TensorFlow.
@@ -212,15 +206,9 @@ class Worker:
         assert self._config is not None
         rows, missing = opened(self._store, bind, self._num_threads, self._config)
         if rows is not None:
-            self._engine.bind_rows(_data_of(bind.data, 0), rows)
-            self._groups[bind.data] = 1
+            self._engine.bind_rows(bind.data, rows)
+            self._bound.add(bind.data)
         self._send(job_pb2.Event(bound=job_pb2.Bound(data=bind.data, missing=missing)))
-
-    def _release(self, instruction: job_pb2.Instruction) -> None:
-        data = instruction.release.data
-        for group in range(self._groups.pop(data)):
-            self._engine.release(_data_of(data, group))
-        self._send(job_pb2.Event(released=job_pb2.Released(data=data)))
 
     def _assign(self, assign: job_pb2.AssignState) -> None:
         self._engine.assign(assign.program, assign.state)
@@ -239,7 +227,30 @@ class Worker:
     def _run(self, instruction: job_pb2.Instruction) -> None:
         run = instruction.run
         self._assigned.require(run.program)
-        waiting, expected = self._batches(run), 0
+        if run.HasField("chunk"):
+            self._run_of_chunk(run)
+        else:
+            self._make_steps(run, self._batches(run))
+
+    def _run_of_chunk(self, run: job_pb2.RunSteps) -> None:
+        """Makes the steps of a chunk, which then is read."""
+        chunk = run.chunk
+        each, rest = divmod(len(chunk.arrays), max(1, chunk.groups))
+        if rest or not each:
+            raise ProtocolError(
+                f"Expected equally many arrays in each group. Received: {len(chunk.arrays)} arrays, {chunk.groups} groups"
+            )
+        for group in range(chunk.groups):
+            arrays = chunk.arrays[group * each : (group + 1) * each]
+            self._engine.bind(_data_of(run.data, group), arrays, True)
+        self._make_steps(run, _in_turn(run))
+        for group in range(chunk.groups):
+            self._engine.release(_data_of(run.data, group))
+        if streamed_by(run):
+            self._send(job_pb2.Event(released=job_pb2.Released(data=run.data)))
+
+    def _make_steps(self, run: job_pb2.RunSteps, waiting: list[Batch]) -> None:
+        expected = 0
         while True:
             self._take_more(run, waiting)
             if not waiting:
@@ -256,7 +267,8 @@ class Worker:
 
     def _take_more(self, run: job_pb2.RunSteps, waiting: list[Batch]) -> None:
         """Adds the steps of the next queued instructions, as long as they run the same program on the same data."""
-        while len(waiting) < self._chunk() + AHEAD and not self._next and not run.alone:
+        gathers = not (run.alone or run.HasField("chunk"))
+        while gathers and len(waiting) < self._chunk() + AHEAD and not self._next:
             try:
                 message = self._link.receive(0.0)
             except queue.Empty:
@@ -265,6 +277,7 @@ class Worker:
             if (
                 more is None
                 or more.alone
+                or more.HasField("chunk")
                 or (more.program, more.data, more.results) != (run.program, run.data, run.results)
             ):
                 self._next.append(message)
@@ -272,11 +285,10 @@ class Worker:
             waiting.extend(self._batches(more))
 
     def _batches(self, run: job_pb2.RunSteps) -> list[Batch]:
-        """Returns a run's batches as the engine knows them."""
-        groups = self._groups.get(run.data, 0)
-        if any(batch.group >= groups for batch in run.batches):
-            raise ProtocolError(f"Expected batches of bound arrays. Received: data={run.data}, groups={groups}")
-        return [(_data_of(run.data, batch.group), self._indices(batch)) for batch in run.batches]
+        """Returns the batches of bound data as the engine knows them."""
+        if run.data not in self._bound:
+            raise ProtocolError(f"Expected batches of bound arrays. Received: data={run.data}")
+        return [(run.data, self._indices(batch)) for batch in run.batches]
 
     def _indices(self, batch: job_pb2.Batch) -> Buffer:
         if not batch.HasField("blob"):
@@ -296,10 +308,14 @@ class Worker:
         rate = len(batches) / max(1e-9, time.perf_counter() - began_s)
         # The first steps are slow (tracing, caches): the estimate must rise quickly, but by at most a factor of 4.
         self._rate = min(rate, 4 * max(self._rate, 1 / CHUNK_S))
-        self._tell_progress()
+        # The answer to the next instruction may tell it as well, and a message takes time.
+        if time.monotonic() - self._told_s >= POLL_S:
+            self._tell_progress()
 
     def _deliver(self, before: int, number: int, outputs: bytes) -> None:
         if self._rank == 0:
+            # With a step's results the client hears that it has been made.
+            self._told = max(self._told, before + number + 1)
             results = job_pb2.Results(step=before + number, outputs=self._store.payload(outputs))
             self._send(job_pb2.Event(results=results))
 
@@ -310,6 +326,7 @@ class Worker:
             # The pool passes on the state of rank 0 only.
             drained = job_pb2.Drained()
         drained.serial, drained.steps = drain.serial, self._engine.steps()
+        self._told = max(self._told, drained.steps)
         # An engine whose workers first finish queued steps reports its own time.
         drained.seconds = drained.seconds or time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
@@ -374,8 +391,20 @@ class Worker:
 
 
 def _data_of(data: int, group: int) -> int:
-    """Returns the number by which the engine knows a group of a data set's arrays."""
+    """Returns the number by which the engine knows a group of a chunk's arrays."""
     return data | group << 32
+
+
+def _in_turn(run: job_pb2.RunSteps) -> list[Batch]:
+    """Returns a chunk's batches as the engine knows them."""
+    batches, begins = [], [0] * run.chunk.groups
+    for batch in run.batches:
+        if batch.group >= run.chunk.groups:
+            raise ProtocolError(f"Expected a group of the chunk. Received: group={batch.group} of {run.chunk.groups}")
+        begin = begins[batch.group]
+        begins[batch.group] += batch.following
+        batches.append((_data_of(run.data, batch.group), array.array("q", range(begin, begins[batch.group])).tobytes()))
+    return batches
 
 
 def _tensorflow_version() -> str:

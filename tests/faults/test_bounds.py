@@ -360,7 +360,6 @@ def test_a_client_that_does_not_read_its_events_loses_its_job(patient_pool: Pool
         ([{"load": {"program": n}} for n in range(20)], "10 programs"),
         ([{"drain": {"serial": n}} for n in range(20)], "10 drains"),
         ([{"assign": {"state": {"payload": {"blob": {"digest": bytes(16)}}}}}] * 20, "10 states"),
-        ([{"bind": {"data": n, "passing": True}} for n in range(20)], "10 pieces"),
         ([{"bind": {"arrays": [{"blob": {"digest": bytes((n,)) * 16}} for n in range(30)]}}], "20 blobs"),
     ],
 )

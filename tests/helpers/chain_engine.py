@@ -21,7 +21,7 @@ from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from tests.helpers import failpoints
-from tests.helpers.toy_engine import ToyLauncher
+from tests.helpers.toy_engine import ToyLauncher, numbers
 
 _PRIME = 1_000_003
 
@@ -109,7 +109,7 @@ class ChainEngine:
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
         (array,) = arrays
-        self._arrays[data] = self._blobs.open(array.blob)[array.offset :].view("float64")
+        self._arrays[data] = numbers(self._blobs, array)
 
     def bind_rows(self, data: int, rows: object) -> None:
         raise RuntimeError("rows are numbers here, never files")

@@ -63,6 +63,13 @@ class StuckEngine:
         threading.Event().wait()
 
 
+def numbers(blobs: BlobStore, array: job_pb2.Array) -> np.ndarray:
+    """The numbers of an array without its shape, from its blob or out of the message."""
+    if not array.HasField("blob"):
+        return np.frombuffer(array.content, array.tensor.dtype)
+    return blobs.open(array.blob)[array.offset :].view(array.tensor.dtype)
+
+
 class ToyEngine:
     """Adds up rows; `fault=KIND:RANK:STEP` makes a rank raise, exit, abort, be killed, print without end or stop at a
     step; `read=FILE` makes it read a file.
@@ -88,7 +95,7 @@ class ToyEngine:
         print(f"forgot program {program}", file=sys.stderr, flush=True)
 
     def bind(self, data: int, arrays: Sequence[job_pb2.Array], passing: bool) -> None:
-        self._arrays[data] = [self._blobs.open(array.blob)[array.offset :].view(array.tensor.dtype) for array in arrays]
+        self._arrays[data] = [numbers(self._blobs, array) for array in arrays]
 
     def bind_rows(self, data: int, rows: object) -> None:
         raise RuntimeError("rows are numbers here, never files")

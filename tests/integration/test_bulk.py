@@ -83,6 +83,21 @@ def test_results_of_any_size(pool: Pool, largest: list[int], size: int) -> None:
     assert max(largest) < MESSAGE_BYTES
 
 
+@pytest.mark.parametrize("rows", [1, 8191, 8192, 8193, 1_000_000])
+def test_streamed_batches_of_any_size(pool: Pool, largest: list[int], rows: int) -> None:
+    random = np.random.default_rng(rows)
+    batches = [random.integers(0, 100, rows).astype(np.float64) for _ in range(7)]
+    spec = program_pb2.Tensor(dtype="float64", shape=[rows])
+    with job_of(pool) as job:
+        for batch in batches:
+            job.feed(0, [batch.tobytes()], [spec])
+        # Each rank adds up all of it, since the toy divides nothing.
+        answer = job.drain(0, job_pb2.Drain.WHAT_METRICS)
+        assert np.frombuffer(answer.values)[0] == sum(batch.sum() for batch in batches)
+        assert once_only(pool) == []
+    assert max(largest) < MESSAGE_BYTES
+
+
 def test_results_that_nobody_keeps_do_not_stay(pool: Pool) -> None:
     spec = program_pb2.Tensor(dtype="float64", shape=[1])
     with job_of(pool, result_bytes=str(1 << 20)) as job:

@@ -21,16 +21,22 @@ def read_back(chunk: Chunk) -> list[list[np.ndarray]]:
     blob = one_time(chunk.size_bytes())
     assert content.size == chunk.size_bytes() == blob.size_bytes
     arrays = []
-    for described in chunk.arrays(blob):
+    for described, inside in zip(chunk.within(blob).arrays, chunk.inside().arrays, strict=True):
         assert described.offset % 64 == 0
         dtype, shape = np.dtype(described.tensor.dtype), tuple(described.tensor.shape)
         size = int(np.prod(shape)) * dtype.itemsize
         arrays.append(content[described.offset : described.offset + size].view(dtype).reshape(shape))
-    each = len(arrays) // chunk.num_groups
-    return [
-        [array[np.frombuffer(rows, "<i8")] for array in arrays[group * each : (group + 1) * each]]
-        for group, rows in chunk.batches()
-    ]
+        assert inside.content == arrays[-1].tobytes() and inside.tensor == described.tensor
+    each, begins, batches = len(arrays) // num_groups(chunk), [0] * num_groups(chunk), []
+    for batch in chunk.batches():
+        begin, of_group = begins[batch.group], arrays[batch.group * each : (batch.group + 1) * each]
+        begins[batch.group] += batch.following
+        batches.append([array[begin : begin + batch.following] for array in of_group])
+    return batches
+
+
+def num_groups(chunk: Chunk) -> int:
+    return int(chunk.inside().groups)
 
 
 def test_a_batch_is_found_by_its_group_and_rows() -> None:
@@ -39,7 +45,7 @@ def test_a_batch_is_found_by_its_group_and_rows() -> None:
         batch = (random.random((size, length), np.float32), random.integers(0, 9, size).astype(np.uint8))
         add(chunk, *batch)
         batches.append(batch)
-    assert len(chunk) == 5 and chunk.num_groups == 4
+    assert len(chunk) == 5 and num_groups(chunk) == 4
     assert chunk.num_bytes == sum(array.nbytes for batch in batches for array in batch)
     for batch, found in zip(batches, read_back(chunk), strict=True):
         for expected, array in zip(batch, found, strict=True):
@@ -58,7 +64,7 @@ def test_batches_of_the_same_form_are_of_one_group() -> None:
         chunk = Chunk()
         add(chunk, one)
         add(chunk, *batch)
-        groups[name] = chunk.num_groups
+        groups[name] = num_groups(chunk)
     assert groups == {"more rows": 1, "longer rows": 2, "of another type": 2}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from fdt.base.limits import DEFAULT, Limits, changed, check_name, cut
 from fdt.errors import CapacityError, UsageError
-from fdt.pool.relay import Outbox, Room
+from fdt.pool.access import Caller
+from fdt.pool.relay import JobRelay, Outbox, Room
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import one_time, reference
 from fdt.transport.rate_limits import CallThreads
@@ -24,6 +25,18 @@ def test_a_box_that_is_full_loses_all_and_says_so_once() -> None:
     for message in (b"12345", b"12345", b"1", b"2"):
         box.put(message)
     assert told == ["10 bytes"] and list(box) == []
+
+
+def test_pieces_of_a_stream_that_no_worker_has_read_are_bounded() -> None:
+    relay = JobRelay("job-1", Caller(), b"", dataclasses.replace(DEFAULT, pending=10), Room(1 << 20))
+    relay.assign([Outbox(1 << 20)])
+    for data in range(10):
+        relay.streamed(data, [one_time(8)])
+    with pytest.raises(CapacityError, match="10 pieces of a stream"):
+        relay.streamed(10, [one_time(8)])
+    # Once a piece is read there is room for another.
+    assert len(relay.released(0)) == 1
+    relay.streamed(10, [one_time(8)])
 
 
 def test_one_message_may_be_larger_than_the_bound() -> None:

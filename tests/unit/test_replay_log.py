@@ -33,8 +33,6 @@ class ToyJob:
             del self.values[instruction.forget.program]
         elif kind == "bind":
             self.data.add(instruction.bind.data)
-        elif kind == "release":
-            self.data.remove(instruction.release.data)
         elif kind == "assign":
             payload = instruction.assign.state.payload
             if told.contents:
@@ -47,7 +45,7 @@ class ToyJob:
             for to, source in zip(move.variables, move.source_variables, strict=True):
                 self.values[move.program][to] = self.values[move.source][source]
         elif kind == "run":
-            assert instruction.run.data in self.data
+            assert instruction.run.HasField("chunk") or instruction.run.data in self.data
             for batch in instruction.run.batches:
                 # No two steps do the same, and their order matters. The last variable is one that no step changes.
                 for i in range(_VARIABLES - 1):
@@ -109,7 +107,7 @@ INSTRUCTION = st.one_of(
     ),
     # What else may happen: a snapshot is asked for; one of its answers comes; the job is lost.
     # A snapshot is brought home; the pool is lost with all it had.
-    # A program gives way to another. A piece of a stream is told of, used and released.
+    # A program gives way to another. Steps come with a piece of a stream.
     st.sampled_from(["ask", "answer", "lose", "bring_home", "lose_pool", "replace", "stream"]),
 )
 
@@ -138,9 +136,9 @@ class Client:
     def stream(self) -> None:
         self.pieces += 1
         data = 100 + self.pieces
-        self.tell(job_pb2.Instruction(bind=job_pb2.BindData(data=data, passing=True)))
-        self.tell(run(self.numbers[0], [self.pieces % 200, self.pieces % 7], data))
-        self.tell(job_pb2.Instruction(release=job_pb2.ReleaseData(data=data)))
+        streamed = run(self.numbers[0], [self.pieces % 200, self.pieces % 7], data)
+        streamed.run.chunk.groups = 1
+        self.tell(streamed)
 
     def tell_numbered(self, instruction: job_pb2.Instruction) -> None:
         """Tells an instruction that names programs by their places among those that are known."""
@@ -371,6 +369,7 @@ def test_what_is_kept_counts(readonly: bool) -> None:
     history = opened()
     rows = np.zeros(1000, np.uint8)
     rows.flags.writeable = not readonly
-    bind = job_pb2.Instruction(bind=job_pb2.BindData(data=2, passing=True))
-    history.tell(Told(bind, ([rows, b"ab"],)))
-    assert history.num_bytes == bind.ByteSize() + 1002
+    streamed = run(0, [1], data=2)
+    streamed.run.chunk.arrays.add(blob=blobs_pb2.BlobRef(size_bytes=1002))
+    history.tell(Told(streamed, ([rows, b"ab"],)))
+    assert history.num_bytes == streamed.ByteSize() + 1002
