@@ -1,7 +1,9 @@
 """Keeps traced steps and the script's variables on the pool, and fetches values when the script looks at them."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
+from weakref import WeakSet
 
 import tensorflow as tf
 
@@ -53,28 +55,12 @@ class RemoteStep:
             self._job, self.state = job, SharedState(self.traced.program, self.traced.variables)
             self.program = job.load(self.traced.program, self)
 
-    def borrow(self, job: Job, lender: "RemoteStep") -> None:
-        """Brings its variables on the pool to their newest values: the workers copy those that another step has, too.
-
-        Args:
-            job: The job.
-            lender: A step whose values on the pool, and those that the script has changed since, are the newest. Metrics' are
-                the script's.
-        """
-        lender.begin(job)
-        self.begin(job)
-        shared = lender.places.keys() & self.places.keys() - lender.metrics - self.metrics
-        job.assign(lender.program, *lender.state.changes(shared))
-        if shared:
-            here, there = ([step.places[v] for v in sorted(shared)] for step in (self, lender))
-            job.move(self.program, here, lender.program, there)
-            # The script does not know the values that were copied.
-            self.state.forget(here)
-        job.assign(self.program, *self.state.changes(self.places.keys() - shared))
-
 
 class RemoteVariables:
-    """The variables of steps that the script makes one by one: their newest values stay on the pool until it looks at them."""
+    """The variables of all steps: their newest values stay on the pool until the script looks at them.
+
+    Threads of the script's may look at them at any time; one at a time uses the job.
+    """
 
     def __init__(self, session: Session, touch: VariableAccess):
         """
@@ -87,7 +73,8 @@ class RemoteVariables:
         # How often the script has read variables that were on the pool, since the last step.
         self._looks = 0
         self._job: Job | None = None
-        self._watched: set[RemoteStep] = set()
+        self._watched: WeakSet[RemoteStep] = WeakSet()
+        self._lock = threading.RLock()
         touch.listen(self._touched)
 
     def job(self) -> Job:
@@ -106,20 +93,27 @@ class RemoteVariables:
         if step not in self._watched:
             self._watched.add(step)
             self._touch.watch(step.traced.variables)
-        from_script, from_steps = self._versions.missing(step, step.places)
-        for other, variables in from_steps.items():
+        missing = self._versions.missing(step, step.places, step.metrics)
+        for other, variables in missing.from_steps.items():
+            at_home = variables & missing.maybe_changed
+            if at_home:
+                job.assign(other.program, *other.state.changes(at_home))
             here, there = ([s.places[v] for v in sorted(variables)] for s in (step, other))
             job.move(step.program, here, other.program, there)
             # Either step may change its copy without the script receiving the values.
             step.state.forget(here)
-            other.state.forget(there)
-        if from_script:
-            job.assign(step.program, *step.state.changes(from_script))
+            other.state.forget([other.places[v] for v in variables - at_home])
+        if missing.from_script:
+            job.assign(step.program, *step.state.changes(missing.from_script))
 
     def ran(self, step: RemoteStep) -> None:
         """Records that a step was sent, which changes the variables that it writes."""
         self._versions.written(step, step.written)
         self._looks = 0
+
+    def forget_pool(self) -> None:
+        """Records that the pool's values are lost: the script has the values that it read last."""
+        self._versions.forget_pool()
 
     def changed_at_home(self, step: RemoteStep) -> None:
         """Records that the script's values of a step's variables now differ from the pool's."""
@@ -131,9 +125,14 @@ class RemoteVariables:
 
     def come_home(self) -> None:
         """Fetches the newest values of all variables."""
-        away = self._versions.away()
-        if away:
-            with self._touch.paused():
+        with self.told():
+            self.fetch()
+
+    def fetch(self) -> None:
+        """See `come_home`; a step's error is the pool's."""
+        with self.busy():
+            away = self._versions.away()
+            if away:
                 self._bring_home(self._session.job(), away)
 
     @contextlib.contextmanager
@@ -144,44 +143,52 @@ class RemoteVariables:
         try:
             yield
         except StepError as error:
-            self._session.job().leave_out_failed_step()
-            self.come_home()
-            # Values that were being sent when the error arrived may have been sent only in part.
-            self._versions.forget_pool()
-            for step in self._watched:
-                step.state.forget(range(len(step.traced.variables)))
+            with self.busy():
+                self.leave_out_failed_step()
             raise as_tensorflow_error(error) from None
         except FdtError:
-            self._versions.forget_pool()
+            self.forget_pool()
             raise
 
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        """Accesses within the context are ours, not the script's."""
-        return self._touch.paused()
+    def leave_out_failed_step(self) -> None:
+        """Gives the script all values as they were before the step that failed."""
+        self._session.job().leave_out_failed_step()
+        self.fetch()
+        # Values that were being sent when the error arrived may have been sent only in part.
+        self._versions.forget_pool()
+        for step in self._watched:
+            step.state.forget(range(len(step.traced.variables)))
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within the context other threads' accesses wait, and this one's are ours, not the script's."""
+        with self._lock, self._touch.paused():
+            yield
 
     def _touched(self, variables: set[int]) -> None:
         """Fetches variables that the script is about to read or change."""
-        away = self._versions.away(variables)
-        if away:
-            self._looks += 1
-            everything = self._looks > _FEW_LOOKS
-            self._bring_home(self._session.job(), self._versions.away() if everything else away)
-        self._versions.changed_at_home(variables)
+        with self._lock:
+            away = self._versions.away(variables)
+            if away:
+                self._looks += 1
+                everything = self._looks > _FEW_LOOKS
+                with self.told():
+                    self._bring_home(self._session.job(), self._versions.away() if everything else away)
+            self._versions.changed_at_home(variables)
 
     def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
-        with self.told():
-            # All requests are sent before the first answer is waited for.
-            metrics, others = [], []
-            for step, variables in away.items():
-                if variables <= step.metrics:
-                    metrics.append((step, job.request(step.program, METRICS)))
-                else:
-                    places = sorted(step.places[v] for v in variables)
-                    others.append((step, variables, job.request(step.program, ALL, places)))
-            for step, drain in metrics:
-                self._metrics_home(step, drain)
-            for step, variables, drain in others:
-                self._accept(step, variables, drain)
+        # All requests are sent before the first answer is waited for.
+        metrics, others = [], []
+        for step, variables in away.items():
+            if variables <= step.metrics:
+                metrics.append((step, job.request(step.program, METRICS)))
+            else:
+                places = sorted(step.places[v] for v in variables)
+                others.append((step, variables, job.request(step.program, ALL, places)))
+        for step, drain in metrics:
+            self._metrics_home(step, drain)
+        for step, variables, drain in others:
+            self._accept(step, variables, drain)
 
     def _metrics_home(self, step: RemoteStep, drain: Drain) -> Answer:
         # Another step, or the script, may have newer values of other metrics by now.

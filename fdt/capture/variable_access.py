@@ -1,13 +1,25 @@
 """Notices when the script reads or may change a variable whose newest value is on the pool."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from fdt.base.patch import Patches
+
+
+class _Thread(threading.local):
+    """What is known of each thread.
+
+    Attributes:
+        paused: How many contexts it is in whose accesses are not the script's.
+    """
+
+    paused = 0
 
 
 class VariableAccess:
@@ -21,16 +33,17 @@ class VariableAccess:
     def __init__(self) -> None:
         """Watches nothing yet."""
         self._touched: Callable[[set[int]], None] = _nothing
-        self._watched: dict[int, tf.Variable] = {}
+        # They belong to the script.
+        self._watched: WeakValueDictionary[int, tf.Variable] = WeakValueDictionary()
         self._by_handle: dict[int, int] = {}
-        self._paused = 0
+        self._thread = _Thread()
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
         watched = self._watched
 
         def get(variable: Any) -> Any:
-            if watched and id(variable) in watched and not self._paused and tf.executing_eagerly():
+            if watched and id(variable) in watched and not self._thread.paused and tf.executing_eagerly():
                 self._tell({id(variable)})
             try:
                 return vars(variable)["_handle"]
@@ -55,19 +68,19 @@ class VariableAccess:
 
     def captured(self, inputs: Iterable[Any]) -> None:
         """Called with the captured inputs of a function that is about to run here."""
-        if self._watched and not self._paused:
+        if self._watched and not self._thread.paused:
             variables = {self._by_handle[id(i)] for i in inputs if id(i) in self._by_handle}
             if variables:
                 self._tell(variables)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Accesses within the context are ours, not the script's."""
-        self._paused += 1
+        """This thread's accesses within the context are ours, not the script's."""
+        self._thread.paused += 1
         try:
             yield
         finally:
-            self._paused -= 1
+            self._thread.paused -= 1
 
     def _tell(self, variables: set[int]) -> None:
         with self.paused():

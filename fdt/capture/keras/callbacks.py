@@ -1,4 +1,4 @@
-"""Finds out what a fit's callbacks read, which decides what the pool sends back, and how often."""
+"""Finds out when a fit's callbacks read the logs, which decides how often the pool sends metrics back."""
 
 import contextlib
 import dataclasses
@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from fdt.capture.keras.version import KerasVersion
 
-# Callbacks of Keras whose batch hooks look at the logs and at nothing else, and those whose batch hooks do nothing
-# unless an attribute says otherwise.
-_LOGS_ONLY = ("TerminateOnNaN", "TensorBoard")
+# Callbacks of Keras whose batch hooks do nothing unless an attribute says otherwise.
 _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq", "TensorBoard": "update_freq"}
 # Horovod's, which gives the only rank the weights that it has.
 _BROADCASTS = "BroadcastGlobalVariablesCallback"
@@ -19,9 +17,6 @@ _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_tr
 _TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 # Callbacks of Keras whose hooks of a validation's batches, if not overridden, only count within `fit`.
 _COUNT_TESTS = ("ProgbarLogger", "TensorBoard")
-# Those that look at an epoch's logs and at nothing else, unless an attribute says otherwise.
-_LOGS_OF_EPOCHS = ("CSVLogger", "EarlyStopping", "TerminateOnNaN")
-_STATE_IF = "restore_best_weights"
 # A training that is only checked writes checkpoint files of at most so many epochs.
 _MAX_CHECKPOINTS = 16
 
@@ -32,43 +27,31 @@ class Audience:
 
     Attributes:
         logs_each_step: A callback or the script reads every step's logs.
-        state_each_step: A callback or the script may read or change the variables after every step.
-        state_each_epoch: The same, after every epoch.
         progress: A progress bar is shown.
     """
 
     logs_each_step: bool
-    state_each_step: bool
-    state_each_epoch: bool
     progress: bool
 
     @classmethod
-    def of_fit(cls, keras: KerasVersion, model: Any, arguments: Mapping[str, Any], validates_here: bool) -> "Audience":
+    def of_fit(cls, keras: KerasVersion, arguments: Mapping[str, Any]) -> "Audience":
         """Reads the arguments of `fit`.
 
         Args:
             keras: The model's generation of Keras.
-            model: The model.
             arguments: Those of `fit`.
-            validates_here: Whether it validates on this machine.
         """
         callbacks = flatten(keras, arguments["callbacks"])
-        hooked = [callback for callback in callbacks if _has_batch_hooks(keras, callback)]
-        logs_only = tuple(getattr(keras.callbacks, name) for name in _LOGS_ONLY)
         return cls(
-            logs_each_step=bool(hooked),
-            state_each_step=any(not isinstance(callback, logs_only) for callback in hooked),
-            state_each_epoch=any(_looks_at_state(keras, callback) for callback in callbacks)
-            or validates_here
-            or getattr(model.optimizer, "use_ema", False),
+            logs_each_step=any(_has_batch_hooks(keras, callback) for callback in callbacks),
             progress=arguments["verbose"] not in (0, 2)
             or any(isinstance(c, keras.callbacks.ProgbarLogger) for c in callbacks),
         )
 
     @classmethod
     def of_script(cls) -> "Audience":
-        """Returns what a script that calls `train_on_batch` may read: everything, after every step."""
-        return cls(logs_each_step=True, state_each_step=True, state_each_epoch=True, progress=False)
+        """Returns what a script that calls `train_on_batch` reads."""
+        return cls(logs_each_step=True, progress=False)
 
 
 def flatten(keras: KerasVersion, callbacks: Any) -> list[Any]:
@@ -111,12 +94,6 @@ def _written(callback: Any, epochs: range) -> Sequence[int]:
     # One file an epoch, held in memory.
     own = epochs[:_MAX_CHECKPOINTS] if "{epoch" in path else ()
     return sorted({*own, *epochs[-1:]})
-
-
-def _looks_at_state(keras: KerasVersion, callback: Any) -> bool:
-    """Whether a callback may look at variables, or change them, between epochs."""
-    kinds = tuple(getattr(keras.callbacks, name) for name in _LOGS_OF_EPOCHS)
-    return type(callback) not in kinds or bool(getattr(callback, _STATE_IF, False))
 
 
 def watches_tests(keras: KerasVersion, callbacks: Any) -> str | None:

@@ -9,22 +9,22 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from fdt.base.config import RunConfig
 from fdt.capture.keras.evaluation_function import RemoteTestFunction
 from fdt.capture.keras.evaluation_step import trace_test_step
 from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.remote import RemoteStep, as_tensorflow_error
+from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.answers import Drain
 from fdt.client.data import ReadBatches, RowBatches
 from fdt.client.job import Job
-from fdt.errors import StepError, UnsupportedError
+from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 from fdt.v1 import job_pb2
 
-_METRICS = job_pb2.Drain.WHAT_METRICS
 _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
@@ -63,8 +63,8 @@ class Evaluation:
         self.steps_in_epoch: int | None = None
         self._config, self._keras, self._arguments = config, keras, arguments
         self._step: RemoteStep | None = None
-        # The job and the training's step, while a validation runs.
-        self._lent: tuple[Job, RemoteStep] | None = None
+        # The training's job and variables, while a validation runs.
+        self._lent: tuple[Job, RemoteVariables] | None = None
         self._is_sent = False
         self._in_epoch = 0
         self._ran_out = False
@@ -147,21 +147,22 @@ class Evaluation:
     def run_step(self, iterator: Any) -> Any:
         """Replaces one call of Keras's test_function."""
         assert self._lent is not None and self._step is not None and self.batches is not None
-        job, lender = self._lent
+        job, variables = self._lent
         items = list(itertools.islice(iterator, self._keras.steps_per_execution(self.model)))
         if not items:
             self._ran_out = True
             raise StopIteration
-        with self._told():
+        with self._told(), variables.busy():
             if not self._in_epoch:
-                self._step.borrow(job, lender)
                 self._logs = self._step.traced.placeholder()
+            variables.enter(job, self._step)
             for item in items:
                 self._in_epoch += 1
                 self.batches.run(job, self._step.program, item)
                 counter = self._keras.test_counter(self.model)
                 if counter is not None:
                     counter.assign_add(1)
+            variables.ran(self._step)
             if self.shows_each_batch():
                 self._refresh_logs(len(items))
         return self._logs
@@ -174,37 +175,34 @@ class Evaluation:
             self._logs = self._pull()
             return
         for drain in self._refreshing.arrived():
-            self._logs = self._accepted(drain)
+            answer = drain.result()
+            self._step.state.accept(answer.variables, answer.values)
+            self._logs = self._step.traced.logs(answer.outputs)
         self._refreshing.sent(steps, job.ahead, lambda: job.request(program, _METRICS_SO_FAR))
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Raises a step's error as TensorFlow's, with metrics as they were before that step."""
+        """Raises a step's error as TensorFlow's, with all values as they were before that step."""
+        assert self._lent is not None
         try:
-            yield
-        except StepError as error:
-            assert self._lent is not None
-            self._lent[0].leave_out_failed_step()
+            with self._lent[1].told():
+                yield
+        except tf.errors.OpError:
             self._refreshing.settle()
-            self._pull()
-            raise as_tensorflow_error(error) from None
+            raise
 
     def _pull(self) -> Any:
-        """Fetches the metrics; returns the logs."""
+        """Waits for the steps so far, and fetches the metrics; returns the logs."""
         assert self._lent is not None and self._step is not None
-        return self._accepted(self._lent[0].request(self._step.program, _METRICS))
-
-    def _accepted(self, drain: Drain) -> Any:
-        assert self._step is not None
-        answer = drain.result()
-        self._step.state.accept(answer.variables, answer.values)
-        return self._step.traced.logs(answer.outputs)
+        job, variables = self._lent
+        return self._step.traced.logs(variables.metrics_of(job, self._step).outputs)
 
     def end_epoch(self) -> None:
         """Waits for the steps of a validation, and stores the metrics in the script's own objects."""
         assert self._step is not None
         if self._in_epoch:
-            with self._told():
+            assert self._lent is not None
+            with self._told(), self._lent[1].busy():
                 self._refreshing.settle()
                 logs = self._pull()
             # Keras may keep the dict it was given last: it has to see the final numbers.

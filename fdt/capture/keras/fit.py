@@ -17,7 +17,7 @@ from fdt.capture.keras.evaluation import Evaluation
 from fdt.capture.keras.hooks import KerasHooks, check_model
 from fdt.capture.keras.on_batch import OnBatchRun
 from fdt.capture.keras.run import Run
-from fdt.capture.keras.validation import Validation, validates
+from fdt.capture.keras.validation import Validation
 from fdt.capture.keras.verify import VerifiedRun
 from fdt.capture.keras.version import KerasVersion, Reader
 from fdt.capture.remote import RemoteVariables
@@ -33,7 +33,7 @@ class KerasFit(KerasHooks[Run]):
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         super().__init__(keras)
         self._session, self._variables = session, variables
-        self._validation = Validation(session, keras, variables.come_home)
+        self._validation = Validation(session, keras, variables)
         self._thread = 0
         # Set from the first `train_on_batch` after a `fit` to the next `fit`.
         self._on_batch: OnBatchRun | None = None
@@ -69,8 +69,7 @@ class KerasFit(KerasHooks[Run]):
             self.close()
             self._arguments = arguments.arguments
             stays = self._validation.stays_here(model, self._arguments)
-            validates_here = stays is not None and validates(self._arguments)
-            audience = Audience.of_fit(self._keras, model, self._arguments, validates_here)
+            audience = Audience.of_fit(self._keras, self._arguments)
             self._run = run = self._start(model, audience)
             try:
                 with self._validation.of_fit(run, self._arguments, stays):
@@ -88,8 +87,8 @@ class KerasFit(KerasHooks[Run]):
     def _start(self, model: Any, audience: Audience) -> Run:
         verification = self._session.verification
         if verification is None:
-            return Run(self._session, self._keras, model, audience)
-        return VerifiedRun(self._session, self._keras, model, audience, verification)
+            return Run(self._session, self._keras, model, audience, self._variables)
+        return VerifiedRun(self._session, self._keras, model, audience, self._variables, verification)
 
     def _train_on_batch(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_free("model.train_on_batch")

@@ -19,8 +19,7 @@ class OnBatchRun(Run):
     """The calls of `train_on_batch`, of one or several models: metrics return after each, all else stays on the pool."""
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
-        super().__init__(session, keras, model, Audience.of_script())
-        self._variables = variables
+        super().__init__(session, keras, model, Audience.of_script(), variables)
 
     def _leave_out(self) -> None:
         self._variables.come_home()
@@ -53,7 +52,7 @@ class OnBatchRun(Run):
     def _made(self, job: Job, item: Any) -> Any:
         """Runs a step on the pool and returns its logs."""
         assert self._step is not None and self.batches is not None
-        with self._variables.paused():
+        with self._variables.busy():
             self._variables.enter(job, self._step)
             self._run_item(item)
             self._variables.ran(self._step)

@@ -17,43 +17,37 @@ from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
-from fdt.capture.remote import RemoteStep, as_tensorflow_error
+from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.answers import Drain, StepResult
+from fdt.client.answers import Answer, Drain, StepResult
 from fdt.client.data import ReadBatches
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
-from fdt.errors import StepError, UnsupportedError
-from fdt.v1 import job_pb2, program_pb2
+from fdt.errors import FdtError, StepError, UnsupportedError
+from fdt.v1 import job_pb2
 
-_ALL = job_pb2.Drain.WHAT_ALL
-_METRICS = job_pb2.Drain.WHAT_METRICS
 _METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
-# The roles of variables that a step leaves as they are, and of those whose values came at an epoch's end.
-_KNOWN_BETWEEN_EPOCHS = (program_pb2.ROLE_CONSTANT, program_pb2.ROLE_METRIC)
 
 
 class Run(TracedRun):
     """One call of `fit`, or the calls of `train_on_batch` of one model, run on the pool."""
 
-    def __init__(self, session: Session, keras: KerasVersion, model: Any, audience: Audience):
+    def __init__(
+        self, session: Session, keras: KerasVersion, model: Any, audience: Audience, variables: RemoteVariables
+    ):
         super().__init__(session.config, keras, model)
         self._session, self.admitted = session, session.config.admitted
-        self._audience = audience
-        self._job = session.job()
+        self._audience, self._variables = audience, variables
+        self._job = variables.job()
         self._begin_account()
         self._step: RemoteStep | None = None
         self._in_epoch = 0
         self._logs: Any = {}
         self._refreshing = Refreshing()
-        # Whether the pool may have newer values than the script.
-        self._stale = False
         self._ran_out = False
         # Whether another run has trained since the last step.
         self._was_suspended = False
-        # Whether a validation has run on the pool.
-        self._has_lent = False
         # Outputs of steps, whose summaries are still to be written.
         self._unwritten: collections.deque[StepResult] = collections.deque()
 
@@ -68,7 +62,7 @@ class Run(TracedRun):
     def _leave_out(self) -> None:
         """Waits for the steps so far, then starts the account anew without them."""
         self._refreshing.settle()
-        self._pull(_ALL)
+        self._fetch()
         self._begin_account()
 
     def missing(self, batches: ReadBatches) -> str:
@@ -86,11 +80,10 @@ class Run(TracedRun):
     def _open(self) -> None:
         """Prints the opening lines."""
         assert self._step is not None and self.batches is not None
-        is_watched = self._audience.state_each_step or self._audience.logs_each_step
         lines = opening_lines(self._config, self.batches.batch_size, self._step.traced)
         if isinstance(self.batches, ReadBatches) or self.why_streamed:
             lines.append(self.place_of_data())
-        self._session.opening([*lines, *turns(self._config, is_watched)])
+        self._session.opening([*lines, *turns(self._config, self._audience.logs_each_step)])
 
     def _check_unchanged(self) -> None:
         """Refuses to continue if Python values that an eager step reads have changed since it was traced."""
@@ -106,16 +99,26 @@ class Run(TracedRun):
 
     def run_step(self, iterator: Any) -> Any:
         """Replaces one call of Keras's train_function."""
-        with self._told():
-            return self._run_step(iterator)
+        if self._step is None or self._was_suspended:
+            self._take_up()
+        items = list(itertools.islice(iterator, self.keras.steps_per_execution(self.model)))
+        if not items:
+            self._ran_out = True
+            raise StopIteration
+        with self._told(), self._variables.busy():
+            return self._run_items(items)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Raises a step's error as TensorFlow's, after restoring all values to those before that step."""
+        """Raises a step's error as TensorFlow's, after restoring all values to those before that step. After a job's error the
+        script has the values that it read last.
+        """
         try:
             yield
         except StepError as error:
-            self._job.leave_out_failed_step()
+            with self._variables.busy():
+                self._variables.leave_out_failed_step()
+            self._refreshing.settle()
             made, counter = self._job.num_steps - self._first_step, self.keras.counter(self.model)
             if counter is not None:
                 counter.assign_add(made - self._steps)
@@ -123,33 +126,25 @@ class Run(TracedRun):
             while self._unwritten:
                 with contextlib.suppress(StepError):
                     self._write_summaries()
-            self._refreshing.settle()
-            self._pull(_ALL)
             raise as_tensorflow_error(error) from None
+        except FdtError:
+            self._variables.forget_pool()
+            raise
 
-    def _run_step(self, iterator: Any) -> Any:
+    def _run_items(self, items: list[Any]) -> Any:
         assert self.batches is not None
-        if self._step is None or self._was_suspended:
-            self._take_up()
-        items = list(itertools.islice(iterator, self.keras.steps_per_execution(self.model)))
-        if not items:
-            self._ran_out = True
-            raise StopIteration
         self._check_unchanged()
         if not all(map(self.batches.takes, items)):
             self._group()
         assert self._step is not None
-        if self._in_epoch == 0 or self._audience.state_each_step:
-            self._job.assign(self._step.program, *self._step.state.changes())
-        self._stale = True
+        self._variables.enter(self._job, self._step)
         for item in items:
             self._run_item(item)
+        self._variables.ran(self._step)
         first = self._in_epoch == 0
         self._in_epoch += len(items)
-        if self._audience.state_each_step:
-            self._pull(_ALL)
-        elif self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
-            self._pull(_METRICS)
+        if self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
+            self._pull()
         elif self._audience.progress:
             self._refresh_logs(len(items), first)
         elif not self._logs:
@@ -187,14 +182,15 @@ class Run(TracedRun):
     def _group(self) -> None:
         """Switches to a step for batches whose tensors differ in their numbers of rows."""
         assert self.batches is not None
-        self._bring_home()
+        self._fetch()
         self.batches.element = self.batches.element.in_groups()
         self._take_up()
 
     def _take_up(self) -> None:
-        """Starts or resumes with the step for the batches' current form, and sends the values that the script changed."""
-        step = self._find_step()
-        self._job.assign(step.program, *step.state.changes())
+        """Starts or resumes with the step for the batches' current form."""
+        # The trace looks at variables, not at their values.
+        with self._variables.busy():
+            self._find_step()
         self._was_suspended = False
 
     def _find_step(self) -> RemoteStep:
@@ -218,14 +214,11 @@ class Run(TracedRun):
         """Fetches all values that steps may have changed."""
         if self._step is not None:
             with self._told():
-                self._bring_home()
+                self._fetch()
 
-    def _bring_home(self) -> None:
+    def _fetch(self) -> None:
         self._refreshing.settle()
-        if self._stale and self._has_lent and not self._in_epoch:
-            self._pull_all_but_metrics()
-        elif self._stale:
-            self._pull(_ALL)
+        self._variables.fetch()
         self._write_summaries()
 
     @property
@@ -234,13 +227,12 @@ class Run(TracedRun):
         return self._step is not None and self._session.has(self._job)
 
     @contextlib.contextmanager
-    def lending(self) -> Iterator[tuple[Job, RemoteStep]]:
-        """Yields the job, for steps that are none of this training's, and the step that has the newest values."""
-        assert self._step is not None
-        before, started_s, self._has_lent = self._job.num_steps, self._started_s, True
+    def lending(self) -> Iterator[tuple[Job, RemoteVariables]]:
+        """Yields the job, for steps that are none of this training's, and the variables."""
+        before, started_s = self._job.num_steps, self._started_s
         with self._job.uncounted():
             try:
-                yield self._job, self._step
+                yield self._job, self._variables
             finally:
                 made = self._job.num_steps - before
                 # A callback's own `fit` begins the account anew.
@@ -269,7 +261,7 @@ class Run(TracedRun):
         assert self._step is not None
         program = self._step.program
         if first or self._in_epoch == self.steps_in_epoch:
-            self._pull(_METRICS)
+            self._pull()
             return
         for drain in self._refreshing.arrived():
             self._accept(drain)
@@ -282,9 +274,9 @@ class Run(TracedRun):
         if self._in_epoch:
             self._epochs += 1
             last = self._logs
-            with self._told():
+            with self._told(), self._variables.busy():
                 self._refreshing.settle()
-                self._pull(_ALL if self._audience.state_each_epoch or self._ran_out else _METRICS)
+                self._pull()
             if isinstance(self.batches, ReadBatches):
                 # Between epochs the script may change files, and a job that is told its steps again would read these.
                 self._job.snapshot()
@@ -310,27 +302,21 @@ class Run(TracedRun):
         if self._steps or not self._was_suspended:
             self._record()
 
-    def _pull(self, what: "job_pb2.Drain.What") -> None:
+    def _pull(self) -> None:
+        """Waits for the steps so far, and fetches their metrics."""
         assert self._step is not None
-        self._accept(self._job.request(self._step.program, what))
+        self._show(self._variables.metrics_of(self._job, self._step))
         self._write_summaries()
-        if what == _ALL:
-            self._stale = False
-
-    def _pull_all_but_metrics(self) -> None:
-        """Fetches what a validation has left to fetch: the script's metrics have its figures now."""
-        assert self._step is not None
-        roles = [variable.role for variable in self._step.traced.program.variables]
-        places = [place for place, role in enumerate(roles) if role not in _KNOWN_BETWEEN_EPOCHS]
-        if places:
-            answer = self._job.request(self._step.program, _ALL, places).result()
-            self._step.state.accept(answer.variables, answer.values)
-        self._stale = False
 
     def _accept(self, drain: Drain) -> None:
+        """Takes metrics as they were some steps ago."""
         assert self._step is not None
         answer = drain.result()
         self._step.state.accept(answer.variables, answer.values)
+        self._show(answer)
+
+    def _show(self, answer: Answer) -> None:
+        assert self._step is not None
         self._logs = self._step.traced.logs(answer.outputs)
         self._job.show(lambda: numbers_of(self._logs))
 

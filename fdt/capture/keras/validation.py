@@ -20,6 +20,7 @@ from fdt.capture.keras.hooks import own_attributes
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
+from fdt.capture.remote import RemoteVariables
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.errors import FdtError, StepError
@@ -106,14 +107,14 @@ class _Evaluate:
 class Validation:
     """The hooks of `evaluate`, `predict`, `test_on_batch` and `make_test_function`."""
 
-    def __init__(self, session: Session, keras: KerasVersion, come_home: Callable[[], None]):
+    def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         """
         Args:
             session: The session whose job trains.
             keras: The generation of Keras.
-            come_home: Fetches the values of variables that steps of the script's own loops have left on the pool.
+            variables: The variables of all steps.
         """
-        self._session, self._keras, self._come_home = session, keras, come_home
+        self._session, self._keras, self._variables = session, keras, variables
         self._fit: _Fit | None = None
         self._asked: _Evaluate | None = None
         # How many calls that run on this machine and read data are going on, one in the other.
@@ -175,7 +176,7 @@ class Validation:
         if fit is None or fit.run.model is not model or not kwargs.get("_use_cached_eval_dataset"):
             return self._evaluate_of_script(original, model, *args, **kwargs)
         evaluation = fit.evaluation
-        if evaluation is not None and evaluation.trace(self._function_of(model)):
+        if evaluation is not None and self._is_made(evaluation, model):
             self._session.opening([evaluation.line()])
             with evaluation.running(fit.run, self._function_of(model)):
                 return original(model, *args, **kwargs)
@@ -184,7 +185,6 @@ class Validation:
             self._keras.read_validation_here(model)
             fit.evaluation = None
         self._session.opening([line_here(fit.stays)])
-        fit.run.bring_home()
         return original(model, *args, **kwargs)
 
     def _evaluate_of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +193,6 @@ class Validation:
         run = self._lender(model, given.arguments)
         if run is not None:
             evaluation = ScriptedEvaluation(self._session.config, self._keras, model, given.arguments, run.missing)
-            self._come_home()
             try:
                 with contextlib.ExitStack() as lent:
                     self._asked = _Evaluate(run, evaluation, threading.get_ident(), lent)
@@ -229,7 +228,7 @@ class Validation:
             _StaysHereError: The workers cannot make its step.
         """
         evaluation, function = asked.evaluation, self._function_of(asked.run.model)
-        if not evaluation.trace(function):
+        if not self._is_made(evaluation, asked.run.model):
             raise _StaysHereError(evaluation.stays)
         self._session.opening([evaluation.line()])
         asked.lent.enter_context(evaluation.running(asked.run, function))
@@ -237,9 +236,6 @@ class Validation:
 
     def _of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs a call of the script's own on this machine."""
-        fit = self._current()
-        if fit is not None:
-            fit.run.bring_home()
         # A callback may call it while a validation runs on the pool.
         made = getattr(model, "test_function", None)
         with self.reading_here(), made.here() if isinstance(made, RemoteTestFunction) else contextlib.nullcontext():
@@ -253,6 +249,12 @@ class Validation:
             yield
         finally:
             self._own_calls -= 1
+
+    def _is_made(self, evaluation: Evaluation, model: Any) -> bool:
+        """Returns whether the workers make the steps of an evaluation, which are traced the first time."""
+        # The trace looks at variables, not at their values.
+        with self._variables.busy():
+            return evaluation.trace(self._function_of(model))
 
     def _function_of(self, model: Any) -> RemoteTestFunction:
         if not isinstance(model.test_function, RemoteTestFunction):

@@ -11,6 +11,7 @@ from fdt.capture.keras.opening import apart
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import in_place
+from fdt.capture.remote import RemoteVariables
 from fdt.capture.step.variables import tf_variable, tf_variables
 from fdt.client.answers import Answer
 from fdt.client.data import StreamedBatches
@@ -31,9 +32,15 @@ class VerifiedRun(Run):
     sends_arrays = False
 
     def __init__(
-        self, session: Session, keras: KerasVersion, model: Any, audience: Audience, verification: Verification
+        self,
+        session: Session,
+        keras: KerasVersion,
+        model: Any,
+        audience: Audience,
+        variables: RemoteVariables,
+        verification: Verification,
     ):
-        super().__init__(session, keras, model, audience)
+        super().__init__(session, keras, model, audience, variables)
         self._verification, self.admitted = verification, None
         # Plain Keras's step, and a second trace of it for weights off by their last digit: both draw the same numbers.
         self._local: Any = None

@@ -42,7 +42,7 @@ class LoopRun:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Runs one step; returns its outputs, flat."""
-        with self._variables.paused(), self._variables.told():
+        with self._variables.told(), self._variables.busy():
             job = self._variables.job()
             account = self._account_of(job)
             step, arguments = self._step_for(function, args, kwargs)

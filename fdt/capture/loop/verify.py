@@ -34,7 +34,7 @@ class VerifiedLoop(LoopRun):
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
         """Makes a step on the pool, then here, from the same variables; compares."""
-        with self._variables.paused():
+        with self._variables.busy():
             step, _ = self._step_for(function, args, kwargs)
             variables = step.traced.variables
             before = _values(variables)
