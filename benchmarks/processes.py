@@ -194,3 +194,18 @@ def _stat(pid: int) -> list[str] | None:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+@contextlib.contextmanager
+def checked_out(commit: str | None) -> Iterator[Path | None]:
+    """Within it a commit's files are in a folder of their own; of None there is no folder."""
+    if commit is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--detach", "--quiet", folder, commit], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run([*git, "remove", "--force", folder], check=True)

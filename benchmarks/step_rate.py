@@ -9,37 +9,18 @@ an array of 200 MB and not again for a second fit, and the pool's memory beside 
 """
 
 import argparse
-import contextlib
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import rows
 import summary
 from pool import ServedPool
-from processes import ROOT, RunFailedError
+from processes import RunFailedError, checked_out
 from record import Record
 
 NUM_WORKERS = 2
 PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy", "grpcio")
-
-
-@contextlib.contextmanager
-def checked_out(commit: str | None) -> Iterator[Path | None]:
-    """Within it a commit's files are in a folder of their own; of None there is no folder."""
-    if commit is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", "--quiet", folder, commit], check=True)
-        try:
-            yield Path(folder)
-        finally:
-            subprocess.run([*git, "remove", "--force", folder], check=True)
 
 
 def measure_step_rates(record: Record, options: argparse.Namespace, number: int, before: Path | None) -> None:

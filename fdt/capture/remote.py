@@ -192,7 +192,7 @@ class RemoteVariables:
 
     def _metrics_home(self, step: RemoteStep, drain: Drain) -> Answer:
         # Another step, or the script, may have newer values of other metrics by now.
-        return self._accept(step, step.metrics & self._versions.away().get(step, set()), drain)
+        return self._accept(step, self._versions.away(step.metrics).get(step, set()), drain)
 
     def _accept(self, step: RemoteStep, variables: set[int], drain: Drain) -> Answer:
         answer = drain.result()

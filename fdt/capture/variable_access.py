@@ -1,5 +1,6 @@
 """Notices when the script reads or may change a variable whose newest value is on the pool."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ class VariableAccess:
         self._watched: WeakValueDictionary[int, tf.Variable] = WeakValueDictionary()
         self._by_handle: dict[int, int] = {}
         self._thread = _Thread()
+        self._pid = os.getpid()
 
     def install(self, patches: Patches) -> None:
         """Puts the hook in place."""
@@ -83,6 +85,9 @@ class VariableAccess:
             self._thread.paused -= 1
 
     def _tell(self, variables: set[int]) -> None:
+        # A forked child has the values of when it was forked, as in plain python; the job is its parent's.
+        if os.getpid() != self._pid:
+            return
         with self.paused():
             self._touched(variables)
 

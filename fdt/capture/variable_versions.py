@@ -1,9 +1,9 @@
 """Records where each variable's newest value is: with the script, or with one of its steps on the pool."""
 
-import collections
+import weakref
 from collections.abc import Collection, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 Step = TypeVar("Step", bound=Hashable)
 
@@ -32,22 +32,30 @@ class VariableVersions(Generic[Step]):
 
     def __init__(self) -> None:
         """All variables are the script's."""
-        self._version: collections.Counter[int] = collections.Counter()
+        self._version: dict[int, int] = {}
+        # The number of the newest version of any variable.
+        self._newest = 0
         self._known: WeakKeyDictionary[Step, dict[int, int]] = WeakKeyDictionary()
         # Variables whose newest version the script lacks, with the step that has it.
         self._away: dict[int, Step] = {}
         # Variables that a step has written, with the last such step; and those that the script may have changed since.
-        self._written_by: WeakValueDictionary[int, Step] = WeakValueDictionary()
+        self._written_by: dict[int, weakref.ref[Step]] = {}
         self._maybe_changed: set[int] = set()
 
     def written(self, step: Step, variables: Iterable[int]) -> None:
         """Records that a step has changed variables."""
-        known = self._known.setdefault(step, {})
-        for variable in variables:
-            self._version[variable] += 1
-            known[variable] = self._version[variable]
-            self._away[variable] = self._written_by[variable] = step
-            self._maybe_changed.discard(variable)
+        # A model has a thousand variables, and this is called for each step: no loop in Python.
+        versions = self._next_version(variables)
+        self._known.setdefault(step, {}).update(versions)
+        self._away.update(dict.fromkeys(versions, step))
+        self._written_by.update(dict.fromkeys(versions, weakref.ref(step)))
+        self._maybe_changed -= versions.keys()
+
+    def _next_version(self, variables: Iterable[int]) -> dict[int, int]:
+        self._newest += 1
+        versions = dict.fromkeys(variables, self._newest)
+        self._version.update(versions)
+        return versions
 
     def away(self, variables: Collection[int] | None = None) -> dict[Step, set[int]]:
         """Returns the variables whose newest version the script lacks, by the step that has it.
@@ -67,9 +75,7 @@ class VariableVersions(Generic[Step]):
 
     def changed_at_home(self, variables: Iterable[int]) -> None:
         """Records that the script, which has the newest version of variables, may have changed them."""
-        for variable in variables:
-            self._version[variable] += 1
-            self._maybe_changed.add(variable)
+        self._maybe_changed |= self._next_version(variables).keys()
 
     def missing(self, step: Step, variables: Iterable[int], small: Collection[int] = ()) -> Missing[Step]:
         """Returns the variables whose newest version a step lacks, and records that the step has it from now on.
@@ -82,11 +88,12 @@ class VariableVersions(Generic[Step]):
         known = self._known.setdefault(step, {})
         found: Missing[Step] = Missing(set(), {}, set())
         for variable in variables:
-            version = self._version[variable]
+            version = self._version.setdefault(variable, 0)
             if known.get(variable) == version:
                 continue
             known[variable] = version
-            writer, is_changed = self._written_by.get(variable), variable in self._maybe_changed
+            reference, is_changed = self._written_by.get(variable), variable in self._maybe_changed
+            writer = None if reference is None else reference()
             if writer is None or writer is step or (is_changed and variable in small):
                 found.from_script.add(variable)
                 continue
