@@ -397,10 +397,14 @@ def _data_of(data: int, group: int) -> int:
 
 def _in_turn(run: job_pb2.RunSteps) -> list[Batch]:
     """Returns a chunk's batches as the engine knows them."""
-    batches, begins = [], [0] * run.chunk.groups
+    chunk, batches, begins = run.chunk, list[Batch](), [0] * run.chunk.groups
+    # Of the first array of each group.
+    rows = [array.tensor.shape[0] for array in chunk.arrays[:: len(chunk.arrays) // chunk.groups]]
     for batch in run.batches:
-        if batch.group >= run.chunk.groups:
-            raise ProtocolError(f"Expected a group of the chunk. Received: group={batch.group} of {run.chunk.groups}")
+        if batch.group >= chunk.groups or begins[batch.group] + batch.following > rows[batch.group]:
+            raise ProtocolError(
+                f"Expected rows of the chunk. Received: group={batch.group}, following={batch.following}, rows={rows}"
+            )
         begin = begins[batch.group]
         begins[batch.group] += batch.following
         batches.append((_data_of(run.data, batch.group), array.array("q", range(begin, begins[batch.group])).tobytes()))
