@@ -92,7 +92,10 @@ class JobStreams:
         self.tell(do.job, wanted=job_pb2.Wanted(workers=do.workers))
 
     def tell_failed(self, do: events.TellFailed) -> None:
-        """Tells a client why its job has failed."""
+        """Tells a client why its job has failed, and first after how many steps: the pool may know more than it was told."""
+        steps = self._streams[do.job].relay.steps
+        if steps:
+            self.tell(do.job, progress=job_pb2.Progress(steps=steps))
         step = None if do.step is None else job_pb2.FailedStep(**dataclasses.asdict(do.step))
         message = do.message[:MAX_FAILURE]
         failed = job_pb2.Failed(error=do.error, message=message, rank=do.rank, time_s=do.time_s, step=step)

@@ -296,13 +296,14 @@ class JobRelay:
             drained, usage, count = self._drained.pop(serial, (None, [], 0))
             usage.extend(event.drained.workers)
             drained, count = (event.drained if rank == 0 else drained), count + 1
+            if rank == 0:
+                self.steps = max(self.steps, event.drained.steps)
             if count < len(self._workers) or drained is None:
                 self._drained[serial] = drained, usage, count
                 return None
         answer = job_pb2.Event(drained=drained)
         del answer.drained.workers[:]
         answer.drained.workers.extend(sorted(usage, key=lambda worker: worker.rank))
-        self.steps = answer.drained.steps
         if serial not in self._kept:
             self.outbound(blobs_of(answer))
         self._kept.discard(serial)
