@@ -211,7 +211,7 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray], mesh: Mesh | None) -
     with tf.device("/cpu:0"):
         given = [tf.convert_to_tensor(array) for array in arrays]
     if sum(array.nbytes for array in arrays) <= mesh.max_bytes:
-        return [tensor.numpy() for tensor in mesh.reduce(given, Combine.SUM)]
+        return [tensor.numpy() for tensor in mesh.reduce(given, Combine.SUM, in_step=False)]
     summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
     return [decode(tensor, like.dtype, Combine.SUM).numpy() for tensor, like in zip(summed, given, strict=True)]
 
@@ -254,5 +254,6 @@ def gather(name: str, row: np.ndarray, mesh: Mesh) -> np.ndarray:
     with tf.device("/cpu:0"):
         # Horovod has no unsigned 64-bit type; the bits are the same.
         given = tf.constant(row.view(np.int64)[None])
-    gathered = mesh.gather(given, mesh.num_ranks) if row.nbytes <= mesh.max_bytes else hvd.allgather(given, name=name)
+    small = row.nbytes <= mesh.max_bytes
+    gathered = mesh.gather(given, mesh.num_ranks, in_step=False) if small else hvd.allgather(given, name=name)
     return np.asarray(gathered).view(np.uint64)

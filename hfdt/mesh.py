@@ -79,32 +79,34 @@ class Mesh:
             )
         )
 
-    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine) -> list[tf.Tensor]:
+    def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, in_step: bool = True) -> list[tf.Tensor]:
         """Reduces the ranks' tensors in the order of the ranks, so that all ranks get the same result bit for bit.
 
         Args:
             tensors: Together at most `max_bytes`; of the same shapes and types on all ranks.
             combine: Sum, maximum or minimum.
+            in_step: Whether the meter counts it as a step's exchange.
 
         Raises:
             tf.errors.UnavailableError: When the graph runs: a rank does not answer.
             tf.errors.InternalError: When the graph runs: a rank is at another exchange of the step.
         """
-        return list(
-            library("hfdt").ops.fdt_mesh_reduce(values=tensors, mesh=self._number.value, combine=_COMBINE[combine])
-        )
+        operations, mesh = library("hfdt").ops, self._number.value
+        return list(operations.fdt_mesh_reduce(values=tensors, mesh=mesh, combine=_COMBINE[combine], metered=in_step))
 
-    def gather(self, tensor: tf.Tensor, num_rows: int) -> tf.Tensor:
+    def gather(self, tensor: tf.Tensor, num_rows: int, in_step: bool = True) -> tf.Tensor:
         """Returns all ranks' rows, in the order of ranks.
 
         Args:
             tensor: [own rows, ...]; together at most `max_bytes`.
             num_rows: How many rows all ranks have together.
+            in_step: See `reduce`.
 
         Raises:
             tf.errors.UnavailableError, tf.errors.InternalError: As `reduce`.
         """
-        return library("hfdt").ops.fdt_mesh_gather(rows=tensor, mesh=self._number.value, num_rows=num_rows)
+        operations, mesh = library("hfdt").ops, self._number.value
+        return operations.fdt_mesh_gather(rows=tensor, mesh=mesh, num_rows=num_rows, metered=in_step)
 
     def close(self) -> None:
         """Ends the connections."""

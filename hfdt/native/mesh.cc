@@ -252,6 +252,7 @@ class ExchangeOp : public tensorflow::OpKernel {
  public:
   explicit ExchangeOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("mesh", &number_));
+    OP_REQUIRES_OK(context, context->GetAttr("metered", &metered_));
   }
 
  protected:
@@ -267,15 +268,16 @@ class ExchangeOp : public tensorflow::OpKernel {
       mine_.insert(mine_.end(), bytes.begin(), bytes.end());
     }
     std::vector<const std::vector<char>*> parts;
-    meter().Begin(mine_.size());
+    if (metered_) meter().Begin(mine_.size());
     const absl::Status exchanged = mesh->Exchange(mine_, &parts);
-    meter().End();
+    if (metered_) meter().End();
     OP_REQUIRES_OK(context, exchanged);
     OP_REQUIRES_OK(context, assemble(parts));
   }
 
  private:
   tensorflow::int64 number_;
+  bool metered_;  // Whether it is a step's.
   std::vector<char> mine_;
 };
 
@@ -355,6 +357,7 @@ REGISTER_OP("FdtMeshReduce")
     .Output("reduced: T")
     .Attr("T: list(type) >= 1")
     .Attr("mesh: int")
+    .Attr("metered: bool = true")
     .Attr("combine: {'SUM', 'MAX', 'MIN'}")
     .SetIsStateful()
     .SetShapeFn(SameShapes);
@@ -364,6 +367,7 @@ REGISTER_OP("FdtMeshGather")
     .Output("gathered: T")
     .Attr("T: type")
     .Attr("mesh: int")
+    .Attr("metered: bool = true")
     .Attr("num_rows: int >= 0")
     .SetIsStateful()
     .SetShapeFn(AllRows);
