@@ -74,11 +74,14 @@ def run(
         more: Environment variables to add.
         timeout_s: After so long the process and its children are killed.
         watch: Called with the process id every SAMPLE_S while it runs.
-        folder: Where it runs.
+        folder: Where it runs: in a checkout of another commit with the packages there, in its pools and workers, too.
 
     Raises:
         RunFailedError: It took too long, or its exit status is not 0.
     """
+    if folder != ROOT:
+        # Pools and workers do not look into the folder that they are started in.
+        more = {"PYTHONPATH": str(folder), **(more or {})}
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(

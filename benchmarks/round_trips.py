@@ -34,12 +34,13 @@ def markdown(content: Content) -> str:
         if "failed" not in each:
             done.setdefault((each["form"], each["row"]), []).append(each["milliseconds"])
     rows = list(dict.fromkeys(row for _, row in done))
-    lines = [[form, *(spread(done.get((form, row), []), 2) for row in rows)] for form in FORMS]
+    forms = [form for form in FORMS if any(form == known for known, _ in done)]
+    lines = [[form, *(spread(done.get((form, row), []), 2) for row in rows)] for form in forms]
     machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     return (
         f"# Steps that are looked at\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
-        f"Milliseconds a step (`epochs`: for 50), medians (least–most) of {content['settings']['rounds']} alternated rounds of "
+        f"Milliseconds a step (`epochs`: for 50 of them), medians (least–most) of {content['settings']['rounds']} rounds of "
         f"{content['settings']['steps']} steps; two workers in a pool of the run's own. The forms are described in "
         f"`{SCRIPT}`.\n\n{table(['', *rows], lines)}\n"
     )
