@@ -234,15 +234,6 @@ def put_together(name: str, part: tf.Tensor) -> np.ndarray:
     return gathered
 
 
-def sent_to_first(name: str, rows: tf.Tensor, owner: int) -> np.ndarray:
-    """Returns the owner's rows on rank 0, and no rows on other ranks; every rank calls it."""
-    given = encode(rows if hvd.rank() == owner else rows[:0])
-    counts = [int(given.shape[0]), *[0] * (hvd.size() - 1)]
-    received, _ = hvd.alltoall(given, tf.constant(counts, tf.int32), name)
-    array: np.ndarray = decode(received, rows.dtype).numpy()
-    return array
-
-
 def gather(name: str, row: np.ndarray, mesh: Mesh) -> np.ndarray:
     """Returns all ranks' rows, uint64 [ranks, columns], in the order of ranks.
 

@@ -1,7 +1,6 @@
 """Moves values between whole variables and the parts that ranks hold."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -11,13 +10,9 @@ from fdt.base.held import HeldAs
 from fdt.division import memory, variable_layouts
 from fdt.program.graphs import sized
 from fdt.program.layout import Divided
-from fdt.program.packing import Pieces
 from fdt.program.step_program import LoadedProgram, shape_of
 from fdt.v1 import job_pb2
 from hfdt import exchange
-
-# Rank 0 gets so many bytes of a variable at once.
-_PIECE_BYTES = 32 << 20
 
 
 def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs, memory_bytes: int | None = None) -> dict[int, Divided]:
@@ -56,32 +51,15 @@ def handles(loaded: LoadedProgram) -> list[tf.Tensor]:
     return [*found, *(table.handle for table in loaded.tables)]
 
 
-def of_rank(value: np.ndarray, layout: Divided, rank: int) -> np.ndarray:
-    """Returns a rank's rows of a variable's value."""
+def span(layout: Divided, rank: int) -> tuple[int, int]:
+    """Returns the first of a rank's rows of a variable, and how many they are."""
     ((start, count),) = layout.spans(rank)
-    return value[int(start) : int(start + count)]
+    return int(start), int(count)
 
 
 def put_together(loaded: LoadedProgram, index: int) -> np.ndarray:
     """Returns the whole value of a variable in parts; every rank calls it."""
     return exchange.put_together(f"fdt_whole_{index}", loaded.variables[index].value())
-
-
-def at_home(loaded: LoadedProgram, index: int) -> Pieces:
-    """Returns the whole value of a variable in parts on rank 0, in pieces, so that no rank holds all of it.
-
-    Every rank reads all pieces, which are empty on others; it reads those of several variables in the same order.
-    """
-    variable, layout = loaded.variables[index], loaded.divided[index]
-    row_bytes = variable.dtype.size * math.prod(variable.shape[1:].as_list())
-    step = max(1, _PIECE_BYTES // max(1, row_bytes))
-
-    def made() -> Iterator[np.ndarray]:
-        for owner, rows in enumerate(map(int, layout.sizes)):
-            for start in range(0, rows, step):
-                yield exchange.sent_to_first(f"fdt_home_{index}", variable[start : start + step], owner)
-
-    return Pieces(row_bytes * int(layout.size), made())
 
 
 def account(loaded: LoadedProgram) -> job_pb2.HeldState:

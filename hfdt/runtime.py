@@ -1,6 +1,5 @@
 """Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
-import collections
 import os
 import random
 import time
@@ -16,7 +15,7 @@ from fdt.base.native import library, optional
 from fdt.base.relaxation import BATCH_NORM
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program import computation
-from fdt.program.engine import as_state, bound_arrays, state_values
+from fdt.program.engine import as_rows, as_state, bound_arrays, state_values
 from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, pack_outputs
 from fdt.program.row_reader import RowReader
@@ -163,8 +162,9 @@ class HorovodEngine:
         """Sets variables; of those in part, rank 0 gets the whole value and others zero."""
         assert self._blobs is not None
         loaded = self._programs[program]
-        for i, value in state_values(self._blobs, loaded.source, state).items():
-            loaded.variables[i].assign(self._part(program, i, value))
+        own = {i: parts.span(layout, self._rank) for i, layout in loaded.divided.items()}
+        for i, value in state_values(self._blobs, loaded.source, state, own):
+            loaded.variables[i].assign(value if i in own else self._part(program, i, value))
 
     @background_thread.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
@@ -187,7 +187,8 @@ class HorovodEngine:
         """Returns this rank's share of a variable's value."""
         layout = self._programs[program].divided.get(index)
         if layout is not None:
-            return parts.of_rank(value, layout, self._rank)
+            start, count = parts.span(layout, self._rank)
+            return value[start : start + count]
         return tf.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
     @background_thread.at_work()
@@ -252,14 +253,14 @@ class HorovodEngine:
         values |= {i: as_array(loaded.variables[i]) for i in whole}
         if everything:
             self._agree(loaded, whole, [values[i] for i in whole])
-        in_parts = {i: parts.at_home(loaded, i) for i in sorted(set(among) & set(loaded.divided))}
-        if self._rank:
-            # It takes part in the exchanges.
-            for pieces in in_parts.values():
-                collections.deque(pieces.made, maxlen=0)
-            return job_pb2.Drained()
+        in_parts = {i: loaded.variables[i] for i in sorted(set(among) & set(loaded.divided))}
         assert self._blobs is not None
-        state = as_state(self._blobs, values | in_parts)
+        rows = [as_rows(self._blobs, in_parts)] if in_parts else []
+        if self._rank:
+            return job_pb2.Drained(state=job_pb2.State(rows=rows))
+        state = as_state(self._blobs, values)
+        state.variables.extend(in_parts)
+        state.rows.extend(rows)
         outputs = b"" if variables else self._outputs(program)
         return job_pb2.Drained(state=state, outputs=self._blobs.payload(outputs))
 

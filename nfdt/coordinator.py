@@ -103,7 +103,7 @@ class Coordinator:
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables, once all steps before have run."""
         self._method.wait()
-        self._set(program, state_values(self._blobs, self._sources[program], state))
+        self._set(program, dict(state_values(self._blobs, self._sources[program], state)))
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's values, once all steps before have run."""

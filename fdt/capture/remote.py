@@ -196,6 +196,6 @@ class RemoteVariables:
 
     def _accept(self, step: RemoteStep, variables: set[int], drain: Drain) -> Answer:
         answer = drain.result()
-        step.state.accept(answer.variables, answer.values, variables)
+        step.state.accept(answer.state, answer.contents, variables)
         self._versions.came_home(variables)
         return answer

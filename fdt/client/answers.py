@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fdt.client.job_stream import JobStream, Result
 from fdt.transport.blobs import Buffer
+from fdt.v1 import job_pb2
 
 
 class StepResult:
@@ -46,12 +47,12 @@ class Drain:
     def result(self) -> "Answer":
         """Waits for the answer and fetches its contents."""
         try:
-            drained, values, outputs = self._stream.answer(self._serial)
+            drained, contents, outputs = self._stream.answer(self._serial)
         except BaseException:
             self._give_up()
             raise
         self._give_up.detach()
-        return Answer(drained.state.variables, values, outputs)
+        return Answer(drained.state, contents, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +60,11 @@ class Answer:
     """The answer to a drain.
 
     Attributes:
-        variables: Indices of the variables.
-        values: Their values, packed.
+        state: Describes the variables' values.
+        contents: Those of its payloads, in order.
         outputs: Outputs of the last step, packed.
     """
 
-    variables: Sequence[int]
-    values: Buffer
+    state: job_pb2.State
+    contents: Sequence[Buffer]
     outputs: Buffer

@@ -22,7 +22,7 @@ from fdt.client.programs import Programs
 from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import INLINE_BYTES, named_by, one_time, reference
+from fdt.transport.blobs import INLINE_BYTES, Buffer, chunked, flat, named_by, one_time, reference
 from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Row numbers up to this size travel together, in one message.
@@ -175,13 +175,19 @@ class Job:
             self._stream.send(job_pb2.Instruction(bind=bind), [[content] for content in contents])
         return self._data[key], self._stream.missing(self._data[key])
 
-    def assign(self, program: int, indices: Sequence[int], packed: bytes | bytearray) -> None:
-        """Sets variables on all workers."""
+    def assign(self, program: int, indices: Sequence[int], pieces: Sequence[Buffer]) -> None:
+        """Sets variables on all workers.
+
+        Args:
+            program: The program's number.
+            indices: Indices of the variables.
+            pieces: Their values packed, in pieces, which must not change.
+        """
         if not indices:
             return
         self._flush()
-        state = job_pb2.State(variables=indices, payload=self._payload(packed))
-        contents = [[packed]] if state.payload.HasField("blob") else []
+        state = job_pb2.State(variables=indices, payload=self._payload(pieces))
+        contents = [pieces] if state.payload.HasField("blob") else []
         self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
 
     def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:
@@ -385,22 +391,27 @@ class Job:
         self._stream.close(exit_status)
         return self._stream.processes
 
-    def _payload(self, packed: bytes | bytearray) -> blobs_pb2.Payload:
-        if len(packed) <= INLINE_BYTES:
-            self.bytes_to_pool += len(packed)
-            return blobs_pb2.Payload(inline=bytes(packed))
+    def _payload(self, pieces: Sequence[Buffer]) -> blobs_pb2.Payload:
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        if size <= INLINE_BYTES:
+            self.bytes_to_pool += size
+            return blobs_pb2.Payload(inline=b"".join(pieces))
         # Not named by its content: the pool deletes a state once it is used, and another job may need an equal state.
-        ref = one_time(len(packed))
-        self._upload([(ref, packed)])
+        ref, sent = one_time(size), [0]
+
+        def chunks() -> Iterator[memoryview]:
+            for piece in pieces:
+                for chunk in chunked(flat(piece)):
+                    yield chunk
+                    sent.append(chunk.nbytes)
+
+        with _sending(size, sent):
+            self._sent(lambda: self._blobs.send(ref, chunks()))
         return blobs_pb2.Payload(blob=ref)
 
     def _upload(self, buffers: list[tuple[blobs_pb2.BlobRef, Any]]) -> None:
-        size, sent = sum(ref.size_bytes for ref, _ in buffers), [0]
-
-        def words() -> str:
-            return f"sending {of_bytes(min(size, sum(sent)), size)}"
-
-        with WAITING.doing(words):
+        sent = [0]
+        with _sending(sum(ref.size_bytes for ref, _ in buffers), sent):
             self._sent(lambda: self._blobs.upload(buffers, sent.append))
 
     def _sent(self, send: Callable[[], int]) -> None:
@@ -414,6 +425,11 @@ class Job:
                 # If the job has failed meanwhile, its error explains the broken transfer better.
                 if not self._stream.outlives(num_over):
                     raise
+
+
+def _sending(size: int, sent: Sequence[int]) -> contextlib.AbstractContextManager[None]:
+    """Shows how much of a size is sent, given the sizes of the pieces that are."""
+    return WAITING.doing(lambda: f"sending {of_bytes(min(size, sum(sent)), size)}")
 
 
 def gathered(batches: Iterable[bytes], limit_bytes: int) -> Iterator[list[bytes]]:

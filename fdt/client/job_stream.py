@@ -28,7 +28,7 @@ from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, Worke
 from fdt.pool.state.job_queue import WORKERS_START
 from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import Buffer
+from fdt.transport.blobs import Buffer, payloads_of
 from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
 
 _Outgoing = queue.SimpleQueue["job_pb2.Instruction | None"]
@@ -178,8 +178,8 @@ class JobStream:
                 self._recovery.give_up(serial)
                 drained = self._drained.pop(serial, None)
                 if drained is not None:
-                    self._let_go(drained.state.payload)
-                    self._let_go(drained.outputs)
+                    for payload in (*payloads_of(drained.state), drained.outputs):
+                        self._let_go(payload)
 
     def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
         for question in questions:
@@ -223,20 +223,21 @@ class JobStream:
         self.check()
         return serial in self._drained
 
-    def answer(self, serial: int) -> tuple[job_pb2.Drained, Buffer, Buffer]:
-        """Waits for an answer; returns it, and the contents of its state and outputs."""
+    def answer(self, serial: int) -> tuple[job_pb2.Drained, list[Buffer], Buffer]:
+        """Waits for an answer; returns it, and the contents of its state (see `payloads_of`) and outputs."""
         while True:
             self._wait(lambda: serial in self._drained, "the workers' state")
             num_over, drained = self.faults.num_over, self._drained.pop(serial)
             try:
-                contents = self.content(drained.state.payload), self.content(drained.outputs)
+                contents = [self.content(payload) for payload in payloads_of(drained.state)]
+                outputs = self.content(drained.outputs)
             except FdtError:
                 # The contents that a lost job wrote are lost with it; the replayed drain asks the next job for them.
                 if not self.outlives(num_over):
                     raise
                 continue
             self._recovery.answered(serial)
-            return drained, *contents
+            return drained, contents, outputs
 
     def outlives(self, num_over: int) -> bool:
         """Waits until the job goes on, if it was lost since `num_over` faults were over; returns whether it was.

@@ -32,7 +32,7 @@ from fdt.errors import (
 )
 from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import Buffer, named_by, one_time, read_by, streamed_by
+from fdt.transport.blobs import Buffer, holding, named_by, one_time, read_by, streamed_by
 from fdt.v1 import blobs_pb2, job_pb2, pool_pb2, pool_pb2_grpc
 
 # Size of the log at which a snapshot is requested, whenever the last one was.
@@ -349,5 +349,4 @@ def _refs(instruction: job_pb2.Instruction) -> list[blobs_pb2.BlobRef]:
         return named_by(instruction.bind)
     if kind == "run":
         return [*streamed_by(instruction.run), *read_by(instruction.run)]
-    payload = instruction.assign.state.payload
-    return [payload.blob] if payload.HasField("blob") else []
+    return holding(instruction.assign.state)

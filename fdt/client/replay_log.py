@@ -9,7 +9,7 @@ with its files.
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fdt.transport.blobs import Buffer
+from fdt.transport.blobs import Buffer, holding
 from fdt.v1 import blobs_pb2, job_pb2
 
 # A job that was lost during a replay requests a snapshot after each part of the replay but the last; otherwise a job with
@@ -51,20 +51,25 @@ class Base:
     def on_pool(self) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that the pool keeps for it."""
         told = [told for states in self.states.values() for told in states if not told.contents]
-        return [ref for each in told for ref in _blobs(each.instruction.assign.state)]
+        return [ref for each in told for ref in holding(each.instruction.assign.state)]
 
     def at_home(self) -> dict[bytes, Buffer]:
         """Returns the contents of snapshots' blobs that the client has, by their digests."""
         told = [told for states in self.states.values() for told in states if told.contents]
-        return {ref.digest: t.contents[0][0] for t in told for ref in _blobs(t.instruction.assign.state)}
+        # What the client has sent is no snapshot, and may be in many pieces.
+        return {
+            ref.digest: pieces[0]
+            for t in told
+            for ref, pieces in zip(holding(t.instruction.assign.state), t.contents, strict=True)
+        }
 
     def with_contents(self, contents: Mapping[bytes, Buffer]) -> "Base":
         """Returns the same with the contents of these blobs, by their digests."""
         states = {
             program: [
-                Told(t.instruction, ([contents[ref.digest]],))
-                if (ref := next(iter(_blobs(t.instruction.assign.state)), None)) is not None and not t.contents
-                else t
+                t
+                if t.contents
+                else Told(t.instruction, tuple([contents[r.digest]] for r in holding(t.instruction.assign.state)))
                 for t in states
             ]
             for program, states in self.states.items()
@@ -224,7 +229,7 @@ class ReplayLog:
         unneeded = [drained.outputs.blob] if drained.outputs.HasField("blob") else []
         if not self._pending or drained.serial not in self._pending[0].asked:
             # The answer belongs to a snapshot that was given up.
-            return _blobs(drained.state) + unneeded
+            return holding(drained.state) + unneeded
         snapshot = self._pending[0]
         snapshot.states[drained.serial] = drained.state
         if len(snapshot.states) == len(snapshot.asked):
@@ -234,7 +239,7 @@ class ReplayLog:
     def _commit(self, snapshot: _Snapshot) -> list[blobs_pb2.BlobRef]:
         if any(place < snapshot.place for place, _ in self._questions.values()):
             # A drain before the snapshot has no answer yet: with the log cut here, it could not be repeated.
-            return [ref for state in snapshot.states.values() for ref in _blobs(state)]
+            return [ref for state in snapshot.states.values() for ref in holding(state)]
         before = [told for place, told in self._log.items() if self.newest.place <= place < snapshot.place]
         states, unneeded = dict(self.newest.states), []
         for program in dict.fromkeys(snapshot.asked.values()):
@@ -374,8 +379,4 @@ def _needed(states: Sequence[Told]) -> list[Told]:
 def _snapshots_among(states: Sequence[Told], needed: Sequence[Told]) -> list[blobs_pb2.BlobRef]:
     """Returns the blobs of snapshots that are no longer needed; the pool has already deleted those that the client sent."""
     gone = [told for told in states if not told.contents and all(told is not other for other in needed)]
-    return [ref for told in gone for ref in _blobs(told.instruction.assign.state)]
-
-
-def _blobs(state: job_pb2.State) -> list[blobs_pb2.BlobRef]:
-    return [state.payload.blob] if state.payload.HasField("blob") else []
+    return [ref for told in gone for ref in holding(told.instruction.assign.state)]

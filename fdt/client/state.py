@@ -5,8 +5,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.packing import as_array, content, pack, unpack
-from fdt.v1 import program_pb2
+from fdt.program.packing import content, laid_out, shared, unpack_state
+from fdt.transport.blobs import Buffer
+from fdt.v1 import job_pb2, program_pb2
+
+# Bytes that are compared at once: a comparison takes as much memory.
+_COMPARED_BYTES = 1 << 20
 
 
 class SharedState:
@@ -14,15 +18,17 @@ class SharedState:
 
     A change is found by comparing bytes, not by watching who assigns: it then does not matter whether a callback, the
     optimizer's property or TensorFlow itself wrote the variable, and comparing costs a read of the memory.
+
+    What the pool holds is kept as a tensor that shares the variable's memory: TensorFlow copies it when the variable changes.
     """
 
     def __init__(self, program: program_pb2.StepProgram, variables: Sequence[tf.Variable]):
         self._specs = [v.tensor for v in program.variables]
         self._variables = list(variables)
-        self._held: list[np.ndarray | None] = [None] * len(self._variables)
+        self._held: list[tf.Tensor | None] = [None] * len(self._variables)
 
-    def changes(self, among: Collection[int] | None = None) -> tuple[list[int], bytearray]:
-        """Returns the indices of the variables that the pool holds differently, and their values packed.
+    def changes(self, among: Collection[int] | None = None) -> tuple[list[int], list[np.ndarray]]:
+        """Returns the indices of the variables that the pool holds differently, and their values as `laid_out` lays them out.
 
         Records that the pool holds these values from now on.
 
@@ -33,41 +39,50 @@ class SharedState:
         for i, variable in enumerate(self._variables):
             if among is not None and id(variable) not in among:
                 continue
-            now = as_array(variable)
-            if not _same_bytes(now, self._held[i]):
-                value = now.copy()
-                self._held[i] = value
+            now = variable.read_value()
+            value = shared(now)
+            if not self._is_held(i, value):
+                self._held[i] = now
                 indices.append(i)
                 values.append(value)
-        return indices, pack(values)
+        return indices, laid_out(values)
 
     def forget(self, indices: Sequence[int]) -> None:
         """Records that the pool has other values of variables, which the client did not send."""
         for i in indices:
             self._held[i] = None
 
-    def accept(
-        self, indices: Sequence[int], packed: bytes | bytearray | memoryview, among: Collection[int] | None = None
-    ) -> None:
+    def accept(self, state: job_pb2.State, contents: Sequence[Buffer], among: Collection[int] | None = None) -> None:
         """Assigns values that the pool sent.
 
         Args:
-            indices: Indices of the variables.
-            packed: Their values.
+            state: Describes them.
+            contents: Those of its payloads, in order.
             among: Ids of the variables to be assigned; None for all.
 
         Raises:
             ProtocolError: The bytes do not fit the variables.
         """
-        for i, value in zip(indices, unpack(packed, [self._specs[i] for i in indices]), strict=True):
-            if among is not None and id(self._variables[i]) not in among:
+        for i, value in unpack_state(state, contents.__getitem__, self._specs):
+            variable = self._variables[i]
+            if among is not None and id(variable) not in among:
                 continue
-            if not _same_bytes(value, self._held[i]):
-                self._variables[i].assign(value)
-                self._held[i] = value
+            if not self._is_held(i, value):
+                variable.assign(value)
+                self._held[i] = variable.read_value()
+
+    def _is_held(self, index: int, value: np.ndarray) -> bool:
+        held = self._held[index]
+        return held is not None and _same_bytes(value, shared(held))
 
 
-def _same_bytes(value: np.ndarray, held: np.ndarray | None) -> bool:
-    if held is None or value.shape != held.shape:
+def _same_bytes(value: np.ndarray, held: np.ndarray) -> bool:
+    if value.shape != held.shape:
         return False
-    return np.array_equal(content(value), content(held))
+    if value.dtype != object and value.ctypes.data == held.ctypes.data:
+        return True
+    first, second = content(value), content(held)
+    return first.size == second.size and all(
+        np.array_equal(first[start : start + _COMPARED_BYTES], second[start : start + _COMPARED_BYTES])
+        for start in range(0, first.size, _COMPARED_BYTES)
+    )

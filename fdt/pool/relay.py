@@ -1,6 +1,8 @@
 """Passes serialised messages between a job's client and its workers, and combines the workers' answers into one."""
 
 import collections
+import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 
@@ -8,11 +10,12 @@ from fdt.base.limits import Limits
 from fdt.errors import CapacityError, ProtocolError
 from fdt.pool.access import Caller
 from fdt.transport import wire
+from fdt.transport.blobs import payloads_of
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 # The fields of WorkerInstruction and WorkerEvent that hold an Instruction and an Event.
 _INSTRUCTION_TAG = bytes((worker_pb2.WorkerInstruction.INSTRUCTION_FIELD_NUMBER << 3 | 2,))
-# Bounds on results and states that the client has not fetched: a client waits before it reaches them.
+# Bounds on answers with results or states that the client has not fetched: a client waits before it reaches them.
 MAX_OUTBOUND = 8
 MAX_OUTBOUND_BYTES = 1 << 30
 
@@ -129,8 +132,49 @@ def unwrapped(raw: bytes, event: job_pb2.Event) -> bytes:
 
 def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
     """Returns the blobs that a worker's event names, which the worker has written."""
-    payloads = (event.results.outputs, event.drained.state.payload, event.drained.outputs)
+    payloads = (event.results.outputs, *payloads_of(event.drained.state), event.drained.outputs)
     return [payload.blob for payload in payloads if payload.HasField("blob")]
+
+
+def only_rows(drained: job_pb2.Drained) -> None:
+    """Leaves of an answer what a worker other than rank 0 may add to rank 0's: its account, and its rows of variables."""
+    drained.ClearField("outputs")
+    drained.state.ClearField("variables")
+    drained.state.ClearField("payload")
+
+
+@dataclasses.dataclass
+class _Answer:
+    """What workers have answered to a drain so far.
+
+    Attributes:
+        drained: Rank 0's answer.
+        usage: Accounts of workers.
+        rows: By rank, rows of variables.
+        count: How many workers have answered.
+    """
+
+    drained: job_pb2.Drained | None = None
+    usage: list[job_pb2.WorkerUsage] = dataclasses.field(default_factory=list)
+    rows: dict[int, job_pb2.Rows] = dataclasses.field(default_factory=dict)
+    count: int = 0
+
+    def add(self, rank: int, drained: job_pb2.Drained) -> None:
+        """Adds a worker's answer."""
+        self.count += 1
+        self.usage.extend(drained.workers)
+        if drained.state.rows:
+            self.rows[rank] = drained.state.rows[0]
+        if rank == 0:
+            self.drained = drained
+
+    def event(self) -> job_pb2.Event:
+        """Returns the answer of all."""
+        answer = job_pb2.Event(drained=self.drained)
+        del answer.drained.workers[:], answer.drained.state.rows[:]
+        answer.drained.workers.extend(sorted(self.usage, key=lambda worker: worker.rank))
+        answer.drained.state.rows.extend(self.rows[rank] for rank in sorted(self.rows))
+        return answer
 
 
 class JobRelay:
@@ -162,7 +206,7 @@ class JobRelay:
         self._ended = False
         self._early: list[bytes] = []
         self._loaded: dict[int, int] = {}
-        self._drained: dict[int, tuple[job_pb2.Drained | None, list[job_pb2.WorkerUsage], int]] = {}
+        self._answers: dict[int, _Answer] = {}
         self._num_closed = 0
         # By data set, how many workers have looked at its files, and what the first one lacks.
         self._bound: dict[int, tuple[int, str]] = {}
@@ -172,8 +216,9 @@ class JobRelay:
         # the drain's answer shows that the workers have read them.
         self._inbound: list[blobs_pb2.BlobRef] = []
         self._arriving: dict[int, list[blobs_pb2.BlobRef]] = {}
-        # Blobs that the client has not fetched yet, by digest.
-        self._outbound: dict[bytes, blobs_pb2.BlobRef] = {}
+        # Blobs that the client has not fetched yet, by digest, with the number of their answer.
+        self._outbound: dict[bytes, tuple[blobs_pb2.BlobRef, int]] = {}
+        self._answer_numbers = itertools.count()
         # Row numbers that each worker reads once: by digest, with the number of workers that have read them.
         self._reading: dict[bytes, tuple[blobs_pb2.BlobRef, int]] = {}
         # Pieces of a stream, by the number of their data set, and how many workers have released them.
@@ -284,7 +329,7 @@ class JobRelay:
             )
 
     def drained(self, rank: int, event: job_pb2.Event) -> job_pb2.Drained | None:
-        """Records a worker's answer to a drain; after the last one, answers the client with rank 0's state and all accounts.
+        """Records a worker's answer to a drain; after the last one, answers the client for all.
 
         Returns:
             The answer that was sent to the client; None while workers' answers are missing.
@@ -293,17 +338,14 @@ class JobRelay:
         with self._lock:
             if serial not in self._arriving:
                 raise ProtocolError(f"A worker answered a drain that is not pending. Received: serial={serial}")
-            drained, usage, count = self._drained.pop(serial, (None, [], 0))
-            usage.extend(event.drained.workers)
-            drained, count = (event.drained if rank == 0 else drained), count + 1
+            given = self._answers.setdefault(serial, _Answer())
+            given.add(rank, event.drained)
             if rank == 0:
                 self.steps = max(self.steps, event.drained.steps)
-            if count < len(self._workers) or drained is None:
-                self._drained[serial] = drained, usage, count
+            if given.count < len(self._workers) or given.drained is None:
                 return None
-        answer = job_pb2.Event(drained=drained)
-        del answer.drained.workers[:]
-        answer.drained.workers.extend(sorted(usage, key=lambda worker: worker.rank))
+            del self._answers[serial]
+        answer = given.event()
         if serial not in self._kept:
             self.outbound(blobs_of(answer))
         self._kept.discard(serial)
@@ -326,10 +368,11 @@ class JobRelay:
 
     # ---- blobs used only once: large states, results, row numbers, pieces of a stream --------------------------------
 
-    def assigned_blob(self, ref: blobs_pb2.BlobRef) -> None:
-        """Records a state that was passed to the workers."""
-        self._need_room(self._inbound, "states")
-        self._inbound.append(ref)
+    def assigned_blobs(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
+        """Records the blobs of a state that was passed to the workers."""
+        if refs:
+            self._need_room(self._inbound, "states")
+            self._inbound.extend(refs)
 
     def keeps(self, event: job_pb2.Event) -> bool:
         """Whether an event is a snapshot, whose blobs the pool keeps for the session."""
@@ -358,18 +401,20 @@ class JobRelay:
             CapacityError: Too many blobs wait for the client to fetch them.
         """
         with self._lock:
-            self._outbound.update({ref.digest: ref for ref in refs})
-            size_bytes = sum(ref.size_bytes for ref in self._outbound.values())
-            if len(self._outbound) > MAX_OUTBOUND and size_bytes > MAX_OUTBOUND_BYTES:
+            number = next(self._answer_numbers)
+            self._outbound.update({ref.digest: (ref, number) for ref in refs})
+            size_bytes = sum(ref.size_bytes for ref, _ in self._outbound.values())
+            num_answers = len({answer for _, answer in self._outbound.values()})
+            if num_answers > MAX_OUTBOUND and size_bytes > MAX_OUTBOUND_BYTES:
                 raise CapacityError(
-                    f"The client does not fetch its results: {len(self._outbound)} of them, {size_bytes:,} bytes, wait in the "
+                    f"The client does not fetch its results: {num_answers} of them, {size_bytes:,} bytes, wait in the "
                     f"pool's store. Expected: at most {MAX_OUTBOUND} of them, or {MAX_OUTBOUND_BYTES:,} bytes."
                 )
 
     def fetched(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
         """Records that the client has fetched blobs; returns those that were waiting for it."""
         with self._lock:
-            return [self._outbound.pop(ref.digest) for ref in refs if ref.digest in self._outbound]
+            return [self._outbound.pop(ref.digest)[0] for ref in refs if ref.digest in self._outbound]
 
     def reading(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Records row numbers that were passed to the workers."""
@@ -412,4 +457,4 @@ class JobRelay:
         with self._lock:
             read = [ref for ref, _ in self._reading.values()]
             pieces = [ref for refs in self._streaming.values() for ref in refs]
-            return states + read + pieces + list(self._outbound.values())
+            return states + read + pieces + [ref for ref, _ in self._outbound.values()]

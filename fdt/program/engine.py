@@ -1,36 +1,62 @@
 """Reads and writes state in the pool's store, maps arrays as tensors, and derives workers' seeds, for both engines."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.errors import ProtocolError
-from fdt.program.packing import Pieces, in_pieces, unpack
+from fdt.program.packing import Pieces, in_pieces, shared, unpack_state
 from fdt.program.step_program import dtype_of
 from fdt.transport.blob_store import BlobStore
-from fdt.v1 import job_pb2, program_pb2
+from fdt.transport.blobs import payloads_of
+from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).
 _SEED_STRIDE = 0x9E3779B1
 
 
-def state_values(blobs: BlobStore, source: program_pb2.StepProgram, state: job_pb2.State) -> dict[int, np.ndarray]:
-    """Returns a State's values, by the variables' indices."""
-    specs = [source.variables[i].tensor for i in state.variables]
-    payload = state.payload
-    content: Any = blobs.open(payload.blob) if payload.WhichOneof("content") == "blob" else payload.inline
-    return dict(zip(state.variables, unpack(content, specs), strict=True))
+def state_values(
+    blobs: BlobStore,
+    source: program_pb2.StepProgram,
+    state: job_pb2.State,
+    spans: Mapping[int, tuple[int, int]] | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields a State's values, with the variables' indices; see `unpack_state`."""
+    payloads = payloads_of(state)
+
+    def opened(place: int) -> Any:
+        payload = payloads[place]
+        return blobs.open(payload.blob) if payload.HasField("blob") else payload.inline
+
+    return unpack_state(state, opened, [variable.tensor for variable in source.variables], spans)
 
 
-def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray | Pieces]) -> job_pb2.State:
+def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray]) -> job_pb2.State:
     """Returns a State with these values, by the variables' indices; large ones are written to the store piece by piece."""
     indices = sorted(values)
-    packed = in_pieces([values[i] for i in indices])
-    return job_pb2.State(variables=indices, payload=blobs.payload_of(packed.num_bytes, packed.made))
+    return job_pb2.State(variables=indices, payload=_payload(blobs, [values[i] for i in indices]))
+
+
+def as_rows(blobs: BlobStore, parts: Mapping[int, tf.Variable]) -> job_pb2.Rows:
+    """Returns the rows of variables that a worker holds, by the whole variables' indices; see `as_state`."""
+    indices = sorted(parts)
+    counts = [parts[i].shape[0] for i in indices]
+    pieces = [Pieces(parts[i].dtype.size * parts[i].shape.num_elements(), _read(parts[i])) for i in indices]
+    return job_pb2.Rows(variables=indices, counts=counts, payload=_payload(blobs, pieces))
+
+
+def _read(variable: tf.Variable) -> Iterator[np.ndarray]:
+    # Later, so that no two variables are copied at once that NumPy cannot share.
+    yield shared(variable.read_value())
+
+
+def _payload(blobs: BlobStore, values: Sequence[np.ndarray | Pieces]) -> blobs_pb2.Payload:
+    packed = in_pieces(values)
+    return blobs.payload_of(packed.num_bytes, packed.made)
 
 
 def bound_arrays(blobs: BlobStore, arrays: Sequence[job_pb2.Array]) -> list[tf.Tensor]:

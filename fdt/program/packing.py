@@ -6,14 +6,14 @@ An array of numbers is packed as its memory; an array of strings as the strings'
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fdt.errors import ProtocolError
 from fdt.program.step_program import dtype_of, shape_of
-from fdt.v1 import program_pb2
+from fdt.v1 import job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
 _SIZE = np.dtype("<i8")
@@ -26,6 +26,15 @@ def as_array(tensor: Any) -> np.ndarray:
     return np.asarray(tensor.numpy(), object if tensor.dtype.name == "string" else None)
 
 
+def shared(tensor: Any) -> np.ndarray:
+    """Returns a tensor's memory, which must not be written, or a copy where NumPy cannot share it."""
+    try:
+        return np.asarray(memoryview(tensor))
+    except (TypeError, ValueError):
+        # Strings, and types that NumPy does not have.
+        return as_array(tensor)
+
+
 def content(value: np.ndarray) -> np.ndarray:
     """Returns an array's bytes, uint8 [n]; equal bytes mean equal values."""
     if value.dtype.kind not in "OSU":
@@ -35,16 +44,22 @@ def content(value: np.ndarray) -> np.ndarray:
     return np.frombuffer(lengths.tobytes() + b"".join(texts), np.uint8)
 
 
-def pack(values: Sequence[np.ndarray]) -> bytearray:
-    """Lays arrays out in the format of job_pb2.State: each array's bytes, with starts rounded up to 64 bytes."""
-    contents = [content(value) for value in values]
-    packed = bytearray(sum(_padded(each.size) for each in contents))
-    view = np.frombuffer(packed, np.uint8)
-    start = 0
-    for each in contents:
-        view[start : start + each.size] = each
-        start += _padded(each.size)
-    return packed
+def laid_out(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Lays arrays out in the format of job_pb2.State: each array's bytes, with starts rounded up to 64 bytes.
+
+    Returns:
+        Pieces, uint8, which share the memory of arrays of numbers.
+    """
+    pieces = []
+    for value in values:
+        pieces.append(content(value))
+        pieces.append(np.zeros(_padded(pieces[-1].size) - pieces[-1].size, np.uint8))
+    return pieces
+
+
+def pack(values: Sequence[np.ndarray]) -> bytes:
+    """Lays arrays out as `laid_out` does, in one piece."""
+    return b"".join(piece.data for piece in laid_out(values))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +110,59 @@ def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]
     return values
 
 
+def unpack_state(
+    state: job_pb2.State,
+    opened: Callable[[int], Any],
+    specs: Sequence[program_pb2.Tensor],
+    spans: Mapping[int, tuple[int, int]] | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the values of a state's variables, with their indices; most are views of the contents.
+
+    Args:
+        state: Describes them.
+        opened: Returns the content of one of its payloads; called only for payloads that are needed.
+        specs: Descriptions of all variables of the program.
+        spans: Of some variables the first row and the number of rows that are wanted; other variables are wanted whole.
+
+    Raises:
+        ProtocolError: The contents do not fit the descriptions.
+    """
+    wanted = spans or {}
+    pieces: dict[int, list[np.ndarray]] = {i: [] for rows in state.rows for i in rows.variables}
+    whole = [i for i in state.variables if i not in pieces]
+    for i, value in zip(whole, unpack(opened(0), [specs[i] for i in whole]), strict=True):
+        start, count = wanted.get(i, (0, len(value) if value.ndim else 0))
+        yield i, value[start : start + count] if i in wanted else value
+    ends = dict.fromkeys(pieces, 0)
+    for place, rows in enumerate(state.rows, 1):
+        taken = {}
+        for i, count in zip(rows.variables, rows.counts, strict=True):
+            start, number = wanted.get(i, (0, specs[i].shape[0]))
+            first, end = max(start, ends[i]), min(start + number, ends[i] + count)
+            if first < end:
+                taken[i] = slice(first - ends[i], end - ends[i])
+            ends[i] += count
+        if taken:
+            values = _rows(rows, opened(place), specs)
+            for i, span in taken.items():
+                pieces[i].append(values[i][span])
+    for i, found in pieces.items():
+        if ends[i] != specs[i].shape[0]:
+            raise ProtocolError(f"A state has {ends[i]} rows of a variable of {specs[i].shape[0]} rows.")
+        if not found:
+            yield i, np.zeros((0, *specs[i].shape[1:]), dtype_of(specs[i]))
+        else:
+            yield i, found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _rows(rows: job_pb2.Rows, packed: Any, specs: Sequence[program_pb2.Tensor]) -> dict[int, np.ndarray]:
+    described = [
+        program_pb2.Tensor(dtype=specs[i].dtype, shape=[count, *specs[i].shape[1:]])
+        for i, count in zip(rows.variables, rows.counts, strict=True)
+    ]
+    return dict(zip(rows.variables, unpack(packed, described), strict=True))
+
+
 def _num_bytes(view: np.ndarray, spec: program_pb2.Tensor) -> int | None:
     """Returns how many bytes a tensor takes at the beginning of a view; None if the view is too short to tell."""
     count = math.prod(spec.shape)
@@ -127,7 +195,7 @@ def pack_outputs(values: Sequence[np.ndarray], described: Sequence[program_pb2.T
     A shape is its rank and its sizes, int64.
     """
     shapes = [_shape(value) for value, spec in zip(values, described, strict=True) if _is_open(spec)]
-    return bytes(pack([np.concatenate(shapes), *values] if shapes else values))
+    return pack([np.concatenate(shapes), *values] if shapes else values)
 
 
 def unpack_outputs(packed: Any, described: Sequence[program_pb2.Tensor]) -> list[np.ndarray]:

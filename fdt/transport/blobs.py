@@ -56,6 +56,16 @@ def named_by(bind: job_pb2.BindData) -> list[blobs_pb2.BlobRef]:
     return named
 
 
+def payloads_of(state: job_pb2.State) -> list[blobs_pb2.Payload]:
+    """Returns a state's contents, messages within it: its whole variables, then each worker's rows."""
+    return [state.payload, *(rows.payload for rows in state.rows)]
+
+
+def holding(state: job_pb2.State) -> list[blobs_pb2.BlobRef]:
+    """Returns the names of the blobs with a state's contents, messages within `state`, in order."""
+    return [payload.blob for payload in payloads_of(state) if payload.HasField("blob")]
+
+
 def one_time(size_bytes: int) -> blobs_pb2.BlobRef:
     """Returns a random name for a one-time blob: it does not depend on the content, and is never looked up again."""
     return blobs_pb2.BlobRef(digest=os.urandom(ONE_TIME_BYTES), size_bytes=size_bytes)

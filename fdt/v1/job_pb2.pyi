@@ -136,12 +136,24 @@ class ForgetProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ...) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("variables", "payload")
+    __slots__ = ("variables", "payload", "rows")
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedScalarFieldContainer[int]
     payload: _blobs_pb2.Payload
-    def __init__(self, variables: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[Rows]
+    def __init__(self, variables: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("variables", "counts", "payload")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedScalarFieldContainer[int]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    payload: _blobs_pb2.Payload
+    def __init__(self, variables: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ...) -> None: ...
 
 class AssignState(_message.Message):
     __slots__ = ("program", "state")

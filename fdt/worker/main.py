@@ -323,8 +323,8 @@ class Worker:
         drain, began_s = instruction.drain, time.perf_counter()
         drained = self._drained(drain)
         if self._rank:
-            # The pool passes on the state of rank 0 only.
-            drained = job_pb2.Drained()
+            # The pool passes on rank 0's state, and of other ranks their rows of variables.
+            drained = job_pb2.Drained(state=job_pb2.State(rows=drained.state.rows))
         drained.serial, drained.steps = drain.serial, self._engine.steps()
         self._told = max(self._told, drained.steps)
         # An engine whose workers first finish queued steps reports its own time.

@@ -2,10 +2,22 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fdt.errors import ProtocolError
-from fdt.program.packing import Pieces, content, empty, in_pieces, pack, pack_outputs, unpack, unpack_outputs
-from fdt.v1 import program_pb2
+from fdt.program.packing import (
+    Pieces,
+    content,
+    empty,
+    in_pieces,
+    pack,
+    pack_outputs,
+    unpack,
+    unpack_outputs,
+    unpack_state,
+)
+from fdt.v1 import job_pb2, program_pb2
 
 
 def test_pack_and_unpack_are_inverse() -> None:
@@ -38,7 +50,7 @@ def test_strings() -> None:
         assert value.tolist() == back.tolist()
     # Strings are equal by what they say, not by where they are.
     assert np.array_equal(content(values[0]), content(np.array(values[0].tolist(), object)))
-    lengths = packed.copy()
+    lengths = bytearray(packed)
     lengths[7] = 0x7F
     for wrong in (packed[:-64], packed + bytes(64), packed[:16], lengths):
         with pytest.raises(ProtocolError):
@@ -72,3 +84,36 @@ def test_pieces_make_the_same_bytes() -> None:
     made = in_pieces([texts, Pieces(whole.nbytes, [whole[:7], whole[7:7], whole[7:]]), np.float64(3)])
     assert b"".join(bytes(piece) for piece in made.made) == bytes(pack([texts, whole, np.float64(3)]))
     assert made.num_bytes == len(pack([texts, whole, np.float64(3)]))
+
+
+@given(data=st.data())
+def test_rows_of_several_workers_are_one_value_and_only_what_is_wanted_is_opened(data: st.DataObject) -> None:
+    """A table of rows and a scalar; the rows lie with some workers, of whom some have none."""
+    counts = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5), "rows of each worker")
+    table, number = np.arange(3.0 * sum(counts)).reshape(-1, 3), np.float64(7)
+    specs = [program_pb2.Tensor(dtype="float64", shape=shape) for shape in (table.shape, ())]
+    ends = np.cumsum(counts)
+    contents = [pack([number]), *(pack([table[end - count : end]]) for end, count in zip(ends, counts, strict=True))]
+    state = job_pb2.State(variables=[1, 0], rows=[job_pb2.Rows(variables=[0], counts=[count]) for count in counts])
+    start = data.draw(st.integers(0, len(table)), "first row")
+    wanted = data.draw(st.integers(0, len(table) - start), "number of rows")
+    opened = list[int]()
+
+    def open_(place: int) -> bytes:
+        opened.append(place)
+        return contents[place]
+
+    found = dict(unpack_state(state, open_, specs, {0: (start, wanted)}))
+    assert found[1] == number
+    assert np.array_equal(found[0], table[start : start + wanted])
+    needed = [
+        i
+        for i, (end, count) in enumerate(zip(ends, counts, strict=True), 1)
+        if max(end - count, start) < min(end, start + wanted)
+    ]
+    assert opened == [0, *needed]
+    assert np.array_equal(dict(unpack_state(state, contents.__getitem__, specs))[0], table)
+    if counts[0]:
+        del state.rows[0]
+        with pytest.raises(ProtocolError, match=r"rows of a variable|does not fit"):
+            dict(unpack_state(state, contents.__getitem__, specs))

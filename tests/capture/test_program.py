@@ -21,7 +21,7 @@ from fdt.program.graphs import described
 from fdt.program.layout import WHOLE, Divided, shares
 from fdt.program.packing import pack, unpack
 from fdt.program.step_program import load
-from fdt.v1 import program_pb2
+from fdt.v1 import job_pb2, program_pb2
 from tests.helpers.programs import element_like, step_trace
 
 _ROWS = 12
@@ -52,13 +52,13 @@ def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) ->
     program = program_pb2.StepProgram.FromString(traced.program.SerializeToString())
     loaded = load(program)
     state = SharedState(traced.program, traced.variables)
-    indices, packed = state.changes()
-    for i, value in zip(indices, unpack(packed, [program.variables[i].tensor for i in indices]), strict=True):
+    indices, pieces = state.changes()
+    for i, value in zip(indices, unpack(b"".join(pieces), [program.variables[i].tensor for i in indices]), strict=True):
         loaded.variables[i].assign(value)
     for _ in range(steps):
         loaded.step(tf.constant(1.0), *[tf.constant(array) for array in data])
     everything = range(len(loaded.variables))
-    state.accept(list(everything), pack([loaded.variables[i].numpy() for i in everything]))
+    state.accept(job_pb2.State(variables=everything), [pack([loaded.variables[i].numpy() for i in everything])])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
@@ -224,9 +224,33 @@ def test_changes_are_found_whoever_made_them() -> None:
     assert state.changes()[0] == [], "NaN is equal to itself: bytes are compared"
     variables[1].assign_add(1)
     assert state.changes()[0] == [1]
-    state.accept([0], pack([np.array([5.0, 6.0], np.float32)]))
+    state.accept(job_pb2.State(variables=[0]), [pack([np.array([5.0, 6.0], np.float32)])])
     assert variables[0].numpy().tolist() == [5.0, 6.0]
     assert state.changes()[0] == []
+
+
+def test_values_that_are_sent_share_the_variables_memory_and_do_not_change() -> None:
+    kinds = [
+        tf.Variable([1.0] * 100),
+        tf.Variable([True, False]),
+        tf.Variable(["a", "bc"]),
+        tf.Variable(tf.constant([3.0], tf.bfloat16)),
+    ]
+    program = program_pb2.StepProgram()
+    for variable in kinds:
+        program.variables.add(tensor=program_pb2.Tensor(dtype=variable.dtype.name, shape=variable.shape))
+    state = SharedState(program, kinds)
+    indices, pieces = state.changes()
+    assert indices == [0, 1, 2, 3]
+    assert pieces[0].ctypes.data == np.asarray(memoryview(kinds[0].read_value())).ctypes.data
+    before = b"".join(pieces)
+    kinds[0].assign_add([1.0] * 100)
+    kinds[0].scatter_nd_update([[0]], [7.0])
+    assert b"".join(pieces) == before
+    assert state.changes()[0] == [0]
+    kinds[2].assign(["a", "bd"])
+    kinds[3].assign_add(tf.constant([1.0], tf.bfloat16))
+    assert state.changes()[0] == [2, 3]
 
 
 def test_the_learning_rate_warms_up_to_its_target() -> None:

@@ -110,8 +110,8 @@ def test_every_step_counts_once(pool: Pool, tmp_path: Path, seed: int, streams: 
         else:
             job.run(program, data, indices(number))
             if number in wanted:
-                assert value_of(job.drain(program, ALL).values) == values[number + 1]
-    assert value_of(job.drain(program, ALL).values) == values[-1]
+                assert value_of(job.drain(program, ALL).contents[0]) == values[number + 1]
+    assert value_of(job.drain(program, ALL).contents[0]) == values[-1]
     fired = sorted(path.name for path in tmp_path.iterdir())
     assert fired == sorted(faults.split(",")), "every fault of the schedule"
     # Two that are noticed together are one.
@@ -131,7 +131,7 @@ def test_two_programs_that_hand_each_other_their_state(pool: Pool, tmp_path: Pat
         if number:
             job.move(now, [0], before, [0])
         job.run(now, data, indices(number))
-    assert value_of(job.drain(programs[(NUM_STEPS - 1) % 2], ALL).values) == expected[-1]
+    assert value_of(job.drain(programs[(NUM_STEPS - 1) % 2], ALL).contents[0]) == expected[-1]
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -154,7 +154,7 @@ def test_programs_that_come_and_go(pool: Pool, tmp_path: Path) -> None:
         for step in range(first, first + 10):
             job.run(numbers[-1], data, indices(step))
         del model
-        value = value_of(job.drain(numbers[-1], ALL).values)
+        value = value_of(job.drain(numbers[-1], ALL).contents[0])
     assert value == expected[-1]
     assert len(list(tmp_path.iterdir())) == 4 == len(job.faults)
     assert len(set(numbers)) == 12
@@ -211,7 +211,7 @@ def test_a_step_that_fails_and_those_behind_it_have_not_happened(pool: Pool, res
     assert raised.value.step.code == 3
     job.leave_out_failed_step()
     assert job.num_steps == bad
-    assert value_of(job.drain(program, ALL).values) == values[bad - 1]
+    assert value_of(job.drain(program, ALL).contents[0]) == values[bad - 1]
     for number, result in given.items() if results else ():
         if number < bad:
             assert value_of(result.outputs()) == values[number]
@@ -222,7 +222,7 @@ def test_a_step_that_fails_and_those_behind_it_have_not_happened(pool: Pool, res
     for number in range(bad + 1, 60):
         given[number] = step(number)
     expected = values_after(np.delete(rows[:60], bad))
-    assert value_of(job.drain(program, ALL).values) == expected[-1]
+    assert value_of(job.drain(program, ALL).contents[0]) == expected[-1]
     if results:
         assert value_of(given[59].outputs()) == expected[-1]
     assert not job.failed and job.faults == []
@@ -239,7 +239,7 @@ def test_a_step_that_was_made_is_not_taken_for_one_that_failed(
     program, data = job.load(toy_program(24), job), job.bind([rows.view(np.uint8)], [SPEC])
     for number in range(5):
         job.run(program, data, indices(number))
-    assert value_of(job.drain(program, ALL).values) == values[4]
+    assert value_of(job.drain(program, ALL).contents[0]) == values[4]
     (tmp_path / "spoiled").touch()
     for number in range(5, 9):
         job.run(program, data, indices(number))
@@ -286,9 +286,9 @@ def test_a_variable_that_nobody_has_assigned_is_not_given_out(pool: Pool) -> Non
     job = pool.train()
     program, data = job.load(source, job), job.bind([np.ones(1).view(np.uint8)], [SPEC])
     answer = job.drain(program, ALL)
-    assert (list(answer.variables), bytes(answer.values)) == ([], b"")
+    assert (list(answer.state.variables), bytes(answer.contents[0])) == ([], b"")
     job.assign(program, [0], np.int64(5).tobytes())
-    assert value_of(job.drain(program, ALL).values) == 5
+    assert value_of(job.drain(program, ALL).contents[0]) == 5
     program = job.load(program_pb2.StepProgram(step=toy_program(22).step, variables=variables), job)
     job.run(program, data, indices(0))
     with pytest.raises(ProtocolError, match="'chain' first"):
@@ -304,7 +304,7 @@ def test_two_clients_that_begin_with_the_same_state(pool: Pool) -> None:
 
     def served(job: Job) -> int:
         with closing(job):
-            return value_of(job.drain(0, ALL).values)
+            return value_of(job.drain(0, ALL).contents[0])
 
     # Which of them came to the pool first is left open.
     with ThreadPoolExecutor() as threads:
@@ -377,7 +377,7 @@ def test_the_job_gives_back_what_others_wait_for(tmp_path: Path) -> None:
 
         def another() -> None:
             other = begin(channel, address, {}, num_workers=1)
-            others.append(value_of(other.drain(other.load(toy_program(31), other), ALL).values))
+            others.append(value_of(other.drain(other.load(toy_program(31), other), ALL).contents[0]))
             other.close()
 
         trained_through(job, rows_of(NUM_STEPS), {40: another})

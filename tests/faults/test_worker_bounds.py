@@ -78,7 +78,7 @@ def test_a_job_that_takes_too_much_fails_alone(address: str, fault: str, words: 
         with closing(begin(channel, address, {})) as following:
             program, data = following.load(toy_program(12), following), following.bind([ROWS.view(np.uint8)], [SPEC])
             following.run(program, data, indices(0))
-            assert value_of(following.drain(program, ALL).values) == chained(0, ROWS[0])
+            assert value_of(following.drain(program, ALL).contents[0]) == chained(0, ROWS[0])
 
 
 def test_without_a_bound_a_worker_has_nine_tenths_of_its_machine(tmp_path: Path) -> None:

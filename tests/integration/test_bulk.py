@@ -93,7 +93,7 @@ def test_streamed_batches_of_any_size(pool: Pool, largest: list[int], rows: int)
             job.feed(0, [batch.tobytes()], [spec])
         # Each rank adds up all of it, since the toy divides nothing.
         answer = job.drain(0, job_pb2.Drain.WHAT_METRICS)
-        assert np.frombuffer(answer.values)[0] == sum(batch.sum() for batch in batches)
+        assert np.frombuffer(answer.contents[0])[0] == sum(batch.sum() for batch in batches)
         assert once_only(pool) == []
     assert max(largest) < MESSAGE_BYTES
 
@@ -116,7 +116,7 @@ def test_batches_of_any_number_of_rows(pool: Pool, largest: list[int], rows: int
         for _ in range(5):
             job.run(0, data, indices.tobytes())
         answer = job.drain(0, job_pb2.Drain.WHAT_METRICS)
-        assert np.frombuffer(answer.values)[0] == 5 * values[indices].sum()
+        assert np.frombuffer(answer.contents[0])[0] == 5 * values[indices].sum()
         assert once_only(pool) == []
     assert max(largest) < MESSAGE_BYTES
 

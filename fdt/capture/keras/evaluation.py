@@ -176,7 +176,7 @@ class Evaluation:
             return
         for drain in self._refreshing.arrived():
             answer = drain.result()
-            self._step.state.accept(answer.variables, answer.values)
+            self._step.state.accept(answer.state, answer.contents)
             self._logs = self._step.traced.logs(answer.outputs)
         self._refreshing.sent(steps, job.ahead, lambda: job.request(program, _METRICS_SO_FAR))
 

@@ -312,7 +312,7 @@ class Run(TracedRun):
         """Takes metrics as they were some steps ago."""
         assert self._step is not None
         answer = drain.result()
-        self._step.state.accept(answer.variables, answer.values)
+        self._step.state.accept(answer.state, answer.contents)
         self._show(answer)
 
     def _show(self, answer: Answer) -> None:

@@ -18,7 +18,7 @@ from fdt.client.data import StreamedBatches
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.client.verification import MadeTwice, Verification, nudged
-from fdt.program.packing import as_array, pack, unpack
+from fdt.program.packing import as_array, laid_out, unpack_state
 from fdt.v1 import job_pb2, program_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -83,12 +83,11 @@ class VerifiedRun(Run):
             for place, value in enumerate(before)
             if known is None or roles[place] != _METRIC or value.tobytes() != known[place].tobytes()
         ]
-        self._job.assign(program, sent, pack([before[place] for place in sent]))
+        self._job.assign(program, sent, laid_out([before[place] for place in sent]))
         self.batches.run(self._job, program, item)
         answer = self._job.request(program, _ALL).result()
-        indices = list(answer.variables)
-        specs = [self._step.traced.program.variables[i].tensor for i in indices]
-        return dict(zip(indices, unpack(answer.values, specs), strict=True)), answer
+        specs = [variable.tensor for variable in self._step.traced.program.variables]
+        return dict(unpack_state(answer.state, answer.contents.__getitem__, specs)), answer
 
     def _open(self) -> None:
         super()._open()

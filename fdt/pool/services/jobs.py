@@ -19,7 +19,7 @@ from fdt.pool.state import events
 from fdt.pool.supervisor import Supervisor
 from fdt.transport import wire
 from fdt.transport.blob_store import not_here
-from fdt.transport.blobs import named_by, read_by, streamed_by
+from fdt.transport.blobs import holding, named_by, read_by, streamed_by
 from fdt.v1 import blobs_pb2, job_pb2
 
 _READS_NOTHING = "the pool's workers read no files"
@@ -116,9 +116,10 @@ class Jobs:
             self._need(relay, refs)
             if instruction.bind.HasField("read"):
                 return kind if self._take_rows(relay, instruction.bind) else None
-        elif kind == "assign" and instruction.assign.state.payload.HasField("blob"):
-            self._check_use(relay, [instruction.assign.state.payload.blob])
-            relay.assigned_blob(instruction.assign.state.payload.blob)
+        elif kind == "assign":
+            refs = holding(instruction.assign.state)
+            self._check_use(relay, refs)
+            relay.assigned_blobs(refs)
         elif kind == "run":
             read, streamed = read_by(instruction.run), streamed_by(instruction.run)
             self._need(relay, [*read, *streamed])

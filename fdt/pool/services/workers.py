@@ -11,7 +11,7 @@ from fdt.base import log
 from fdt.base.failure import failed_step
 from fdt.base.limits import cut
 from fdt.errors import FdtError, ProtocolError
-from fdt.pool.relay import JobRelay, blobs_of
+from fdt.pool.relay import JobRelay, blobs_of, only_rows
 from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.streams import until_broken
 from fdt.pool.state import events
@@ -94,7 +94,9 @@ class Workers:
             return
         relay, rank = serving
         try:
-            if rank == 0:
+            if rank and event.HasField("drained"):
+                only_rows(event.drained)
+            if rank == 0 or event.HasField("drained"):
                 self._supervisor.blobs.adopt(name, blobs_of(event), relay.caller.name)
                 if relay.keeps(event):
                     self._supervisor.blobs.keep(relay.session, blobs_of(event))
