@@ -24,9 +24,9 @@ from fdt.capture.keras.train_step import trace_train_step
 from fdt.client.data import element_of
 from fdt.program.step_program import shape_of
 from fdt.v1 import program_pb2
-from nfdt.cut import cut
+from fdt.update.cut import cut
 from nfdt.layout import lay_out
-from nfdt.parameter_groups import find_units
+from fdt.update.parameter_groups import find_units
 from nfdt.replica import Computation
 
 _BATCH = 64

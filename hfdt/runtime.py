@@ -21,6 +21,7 @@ from fdt.program.packing import as_array, content, empty, pack_outputs
 from fdt.program.row_reader import RowReader
 from fdt.program.step_program import LoadedProgram, load, num_samples
 from fdt.transport.blob_store import BlobStore
+from fdt.update.one_pass import in_one_pass
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts
@@ -111,6 +112,9 @@ class HorovodEngine:
     @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
+        if not computation.is_compiled(step_program.computation) and not tf.config.get_visible_devices("GPU"):
+            # With one rank the script gets plain python's bits.
+            step_program = in_one_pass(step_program, exact=self._size == 1)
         loaded = load(
             step_program,
             lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)),

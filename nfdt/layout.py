@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fdt.base.sharding import deal, fill, is_even, loads_of
 from fdt.errors import UsageError
 from fdt.program.step_program import dtype_of
+from fdt.update.cut import Cut
+from fdt.update.parameter_groups import ParameterGroup, ParameterGroups
 from fdt.v1 import program_pb2
-from nfdt.cut import Cut
-from nfdt.parameter_groups import ParameterGroup, ParameterGroups
 
 # TensorFlow makes slices that start at such a boundary views, not copies.
 _ALIGNMENT_BYTES = 64

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from fdt.base.native import library
+from fdt.update.formula import Formula
 from nfdt.compensation import Late, settings
-from nfdt.formula import Formula
 
 # From the update's inputs, by their placeholders, to tensors.
 OfGiven = Callable[[Mapping[str, tf.Tensor]], Sequence[tf.Tensor]]

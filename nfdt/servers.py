@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fdt.base.native import optional
+from fdt.update.cut import cut
+from fdt.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt.chained import Chained
 from nfdt.components import Components
-from nfdt.cut import cut
 from nfdt.devices import cpu_beside, driver_cpu, host_of
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
 from nfdt.link_semaphore import LinkSemaphore, who_takes_turns
 from nfdt.loop import MOST_AT_ONCE, Loop
 from nfdt.next_parameters import NextParameters
-from nfdt.parameter_groups import find_units
 from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from fdt.program.packing import as_array
 from fdt.program.step_program import shape_of
+from fdt.update.cut import Cut
 from fdt.v1 import program_pb2
-from nfdt.cut import Cut
 from nfdt.devices import settle
 from nfdt.gradients import Gradients
 from nfdt.layout import Layout, Vector

@@ -8,17 +8,17 @@ import tensorflow as tf
 
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
 from fdt.program.step_program import fill_holes, import_function
+from fdt.update.cut import Cut
+from fdt.update.formula import Formula, formula
+from fdt.update.parameter_groups import ELEMENTWISE
+from fdt.update.pure import Pure, purify
+from fdt.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2
 from nfdt.compensation import Late
 from nfdt.compiled import CompiledUpdate
-from nfdt.cut import Cut
-from nfdt.formula import Formula, formula
 from nfdt.gradients import Gradients
 from nfdt.layout import ShardLayout, Table, Vector
 from nfdt.one_pass import OfGiven, OnePass, TablePass
-from nfdt.parameter_groups import ELEMENTWISE
-from nfdt.pure import Pure, purify
-from nfdt.update_split import UpdateSplit, find_frontier
 from nfdt.vectors import join
 
 # The types for which formulas are compiled.

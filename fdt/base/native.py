@@ -1,9 +1,10 @@
 """Compiles a runtime's C++ operations once against the installed TensorFlow, and finds the library by a digest.
 
-A package keeps its sources in `PACKAGE/native/*.cc`. A library's name is a digest of sources, compiler flags, TensorFlow's
-version and the processor's features, so that it is used only with these. It is kept in the user's cache, from which the next
-environment takes it; `fdt setup` puts it beside the sources too, for all who use the environment. Hosts without a compiler get
-libraries for any processor of recent years in a package of their own (`fdt setup --wheel`), or do without (`optional`).
+A package keeps its sources in `PACKAGE/native/*.cc`; headers of `fdt.update` are for all. A library's name is a digest of
+sources, compiler flags, TensorFlow's version and the processor's features, so that it is used only with these. It is kept in
+the user's cache, from which the next environment takes it; `fdt setup` puts it beside the sources too, for all who use the
+environment. Hosts without a compiler get libraries for any processor of recent years in a package of their own
+(`fdt setup --wheel`), or do without (`optional`).
 """
 
 import collections
@@ -27,13 +28,15 @@ from fdt.base import build_cache
 from fdt.errors import NativeError, NoCompilerError
 
 # The packages that have operations.
-PACKAGES = ("hfdt", "nfdt")
+_SHARED = "fdt.update"
+PACKAGES = (_SHARED, "hfdt", "nfdt")
 # The package that `fdt setup --wheel` makes.
 GIVEN = "fdt_operations"
 # One source takes 5 to 20 s on a quiet core.
 _COMPILE_S = 600.0
-# Sums keep their order. OpenMP only as far as it needs no library.
-_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall")
+# Sums keep their order, and no multiplication is fused with an addition, as in TensorFlow's operations. OpenMP only as far as
+# it needs no library.
+_FLAGS = ("-ffp-contract=off", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall")
 _CACHE = "native"
 
 
@@ -194,14 +197,15 @@ def _beside(package: str) -> Path:
 def _flags(processor: Processor) -> list[str]:
     import tensorflow as tf
 
-    return [*_FLAGS, processor.flag, *tf.sysconfig.get_compile_flags()]
+    return [*_FLAGS, processor.flag, f"-I{_folder(_SHARED)}", *tf.sysconfig.get_compile_flags()]
 
 
 def _name(package: str, processor: Processor) -> str:
     """Returns the file name of a library, by the content of all that it is made of."""
     import tensorflow as tf
 
-    texts = [file.read_text() for file in (*_sources(package), *sorted(_folder(package).glob("*.h")))]
+    headers = [file for each in dict.fromkeys((package, _SHARED)) for file in sorted(_folder(each).glob("*.h"))]
+    texts = [file.read_text() for file in (*_sources(package), *headers)]
     version = f"{tf.version.VERSION} {tf.version.GIT_VERSION} {tf.version.COMPILER_VERSION}"
     # Not where TensorFlow's headers are: another environment has the same ones elsewhere.
     flags = [flag for flag in _flags(processor) if not flag.startswith("-I")]

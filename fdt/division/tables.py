@@ -21,7 +21,8 @@ _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
 # What a step may do besides: look at shapes, sum up, and change rows or all of it.
 _HARMLESS = REDUCING | {
-    *"Shape ShapeN Size Rank VariableShape AssignVariableOp AssignAddVariableOp AssignSubVariableOp UnsortedSegmentSum".split()
+    *"Shape ShapeN Size Rank VariableShape UnsortedSegmentSum".split(),
+    *"AssignVariableOp AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables".split(),
 }
 _BY_ROWS = ("ResourceScatter", "ResourceSparseApply")
 

@@ -31,6 +31,25 @@ def written(node: Node) -> list[Value] | None:
     return []
 
 
+def updated(node: Node) -> list[Value] | None:
+    """FdtUpdateVariables: each worker updates its part of a parameter, and of what the optimizer keeps of it."""
+    handles = [place for place, value in enumerate(node.inputs) if value.handle is not None]
+    layout, num_gradients = node.layouts[handles[0]], node.attr("N")
+    if not isinstance(layout, Divided) or any(node.layouts[place] != layout for place in handles):
+        return None
+    given = [
+        node.own(place)
+        if place in handles
+        else node.local(place, layout)
+        if place < num_gradients
+        else node.whole(place)
+        for place in range(len(node.inputs))
+    ]
+    for place in range(node.num_local):
+        node.emit([each[place] for each in given])
+    return []
+
+
 def shape(node: Node) -> list[Value] | None:
     """VariableShape: known while the step is divided, if no assignment may change it."""
     described = handle_data_util.get_resource_handle_data(node.inputs[0].handle).shape_and_type
@@ -45,5 +64,6 @@ def rules() -> dict[str, object]:
     return {
         "ReadVariableOp": read,
         "VariableShape": shape,
+        "FdtUpdateVariables": updated,
         **dict.fromkeys(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"), written),
     }

@@ -9,16 +9,13 @@
 #include <limits>
 #include <vector>
 
+#include "runs.h"
 #include "threads.h"
 
 namespace fdt {
 
-// Entries that are compensated at a time. Blocks are summed in a fixed order, whatever the number of threads.
-constexpr int64_t kRun = 1 << 14;
 // Partial sums that a thread keeps side by side.
 constexpr int64_t kLanes = 16;
-// Nanoseconds an entry takes, by which TensorFlow decides how many threads share the work.
-constexpr int64_t kCostPerEntry = 1;
 
 // Half precision is computed in 32 bits: squares of small 16-bit numbers are zero, of large ones infinite.
 template <typename T>

@@ -161,7 +161,7 @@ def test_without_a_compiler_and_horovod_what_can_work_works(
 def _keep_compiled(cache: Path) -> None:
     """Hands on what this checkout has compiled: it is found by a digest of what it is made of, and compiled anew if not."""
     cache.mkdir(parents=True)
-    for library in _ROOT.glob("*/native/build/*.so"):
+    for library in _ROOT.glob("*/**/native/build/*.so"):
         shutil.copy(library, cache)
 
 

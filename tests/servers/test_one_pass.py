@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import nfdt.formula
+import fdt.update.formula
 from nfdt.compensation import Late, compensate, unknown_moves
-from nfdt.formula import Formula
+from fdt.update.formula import Formula
 from nfdt.one_pass import OnePass, TablePass
 from nfdt.rows import by_row
 from nfdt.rules import Strength, make_rule
@@ -23,8 +23,8 @@ from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 
 def test_the_header_has_what_keras_traces() -> None:
-    found = Path(nfdt.formula.__file__).parent / "native" / "formulas.h"
-    assert found.read_text() == header(), "make it again: python -m tests.helpers.formulas > nfdt/native/formulas.h"
+    found = Path(fdt.update.formula.__file__).parent / "native" / "formulas.h"
+    assert found.read_text() == header(), "make it again: python -m tests.helpers.formulas > fdt/update/native/formulas.h"
 
 
 # Of optimizers that differ in terms alone, the one with most. Without compensation one is enough: the formula is the same.
@@ -93,14 +93,14 @@ def test_rows_that_are_not_there_are_refused() -> None:
 
 
 def momentum() -> Formula:
-    text = next(text for text, name in nfdt.formula._compiled().items() if name == "table_momentum")
-    return Formula(text, ("sum",), (("momentum", 0),))
+    text = next(text for text, name in fdt.update.formula._compiled().items() if name == "table_momentum")
+    return Formula(text, ("sum",), (("momentum", 0),), is_exact=True)
 
 
 def sgd(places: Sequence[int], parameters: tf.Variable, rate: float = 0.5) -> OnePass:
-    text = next(text for text, name in nfdt.formula._compiled().items() if name == "sgd")
+    text = next(text for text, name in fdt.update.formula._compiled().items() if name == "sgd")
     scalars = [tf.constant(rate, parameters.dtype)]
-    return OnePass(Formula(text, ("gradient",), (("rate", 0),)), lambda _: scalars, [parameters], places)
+    return OnePass(Formula(text, ("gradient",), (("rate", 0),), is_exact=True), lambda _: scalars, [parameters], places)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

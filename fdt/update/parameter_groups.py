@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs
+from fdt.update.cut import Cut
 from fdt.v1 import program_pb2
-from nfdt.cut import Cut
 
 ELEMENTWISE = set(
     "Abs Add AddN AddV2 Cast ClipByValue Div DivNoNan Equal Exp Floor Greater GreaterEqual IsFinite IsInf IsNan Less "

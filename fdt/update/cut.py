@@ -26,12 +26,14 @@ class Gradient:
     Attributes:
         variable: Index of the variable it belongs to.
         computed: Tensors of the computation: [values], or [values, indices] if sparse.
+        given: The same tensors as the step's hole hands them to the optimizer.
         received: Placeholders of the update that stand for them.
     """
 
     variable: int
     sparse: bool
     computed: tuple[Tensor, ...]
+    given: tuple[Tensor, ...]
     received: tuple[str, ...]
 
 
@@ -108,7 +110,7 @@ class _Cutter:
             compute=graph.part(computed),
             compute_effects=tuple(compute_effects),
             optimizer_reads=tuple(optimizer_reads),
-            gradients=tuple(Gradient(g.variable, g.sparse, g.computed, g.received) for g in gradients),
+            gradients=tuple(Gradient(g.variable, g.sparse, g.computed, g.outputs, g.received) for g in gradients),
             extras=tuple(Extra(e, _extra(i)) for i, e in enumerate(extras)),
             update=self._update(needed, gradients, extras),
             update_effects=tuple(update_writers),

@@ -29,6 +29,10 @@ _TEXTS = {
     "Sub": "{0} - {1}",
 }
 
+# TensorFlow computes these by other instructions, so that the last bit may differ; a division by a root is one of them, since
+# TensorFlow first rewrites it.
+_INEXACT = ("Rsqrt", "Reciprocal")
+_DIVISIONS = ("Div", "RealDiv")
 _GRADIENTS = ("g", "h")
 # A formula in the compiled header.
 _KNOWN = re.compile(r"^FDT_FORMULA\((\w+),\n(.*?)\)$", re.DOTALL | re.MULTILINE)
@@ -43,11 +47,13 @@ class Formula:
             the variables' old values, `o0[i]` … their new ones.
         gradients: Names of the placeholders of `g` and `h`.
         scalars: The graph's tensors for `s0` ….
+        is_exact: Whether its results are bit for bit those of the graph.
     """
 
     text: str
     gradients: tuple[str, ...]
     scalars: tuple[Tensor, ...]
+    is_exact: bool
 
     @property
     def name(self) -> str | None:
@@ -58,7 +64,7 @@ class Formula:
 @functools.cache
 def _compiled() -> dict[str, str]:
     """Returns the names of formulas that are compiled, by their texts; none on a machine without a compiler."""
-    if optional("nfdt") is None:
+    if optional("fdt.update") is None:
         return {}
     header = (Path(__file__).parent / "native" / "formulas.h").read_text()
     return {text.strip(): name for name, text in _KNOWN.findall(header)}
@@ -68,7 +74,7 @@ def formula(graph: Graph, gradients: Collection[str], values: Sequence[str], res
     """Returns an update as a formula; None if it has other operations, or more gradients than there are names.
 
     Args:
-        graph: The graph of an elementwise update as a function of values (`nfdt.pure`).
+        graph: The graph of an elementwise update as a function of values (`fdt.update.pure`).
         gradients: Names of the placeholders of the gradient and of values derived from it.
         values: Names of the placeholders of the variables' values, the parameters first.
         results: For each variable, the tensor ("node:0") of its new value.
@@ -86,13 +92,14 @@ class _Writer:
         self._vectors = graph.descendants([*gradients, *values])
         self._lines: list[str] = []
         self._scalars: list[Tensor] = []
+        self._is_exact = True
 
     def write(self, results: Sequence[str]) -> Formula | None:
         edges = [tensor(text) for text in results]
         if not all(self._defined(edge) for edge in edges):
             return None
         self._lines += [f"o{number}[i] = {self._names[self._graph.value(e)]};" for number, e in enumerate(edges)]
-        return Formula("\n".join(self._lines), tuple(self._met), tuple(self._scalars))
+        return Formula("\n".join(self._lines), tuple(self._met), tuple(self._scalars), self._is_exact)
 
     def _defined(self, wanted: Tensor) -> bool:
         """Writes the statements that define a tensor's entry; returns whether that was possible."""
@@ -125,6 +132,8 @@ class _Writer:
         elif (node := self._graph.nodes[edge[0]]).op in _TEXTS:
             name = f"x{sum(line.startswith('const T x') for line in self._lines)}"
             given = [self._names[e] for e in inputs]
+            by_root = node.op in _DIVISIONS and self._graph.nodes[inputs[1][0]].op == "Sqrt"
+            self._is_exact = self._is_exact and node.op not in _INEXACT and not by_root
             self._lines.append(f"const T {name} = {_TEXTS[node.op].format(*given)};")
             self._names[edge] = name
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2
 
-from fdt.program.node_graph import Graph, control_inputs, data_inputs, placeholder, text_of
+from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs, placeholder, tensor, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +21,13 @@ class Pure:
         graph_def: A placeholder for each value.
         values: From the placeholder of a variable to that of its value.
         results: From the placeholder of each written variable to the tensor ("node:0") of its new value.
+        read: From a variable's value, at some time, to an output of the operation that read it then.
     """
 
     graph_def: Any
     values: dict[str, str]
     results: dict[str, str]
+    read: dict[Tensor, Tensor]
 
 
 _WITH = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
@@ -66,7 +68,7 @@ def purify(graph_def: Any, types: Mapping[str, int]) -> Pure:
             del copy.input[:]
             copy.input.extend(inputs)
     results = {handle: text if ":" in text else f"{text}:0" for handle, text in written.items()}
-    return Pure(result, values, results)
+    return Pure(result, values, results, {tensor(text): edge for edge, text in read.items()})
 
 
 def _in_order(graph: Graph) -> list[str]:

@@ -1,0 +1,263 @@
+"""Rewrites a step so that one operation updates a parameter together with what its optimizer keeps of it.
+
+Where the update of a parameter is a formula for each of its entries that was compiled with this package, `FdtUpdateVariables`
+takes the place of the operations that write the parameter and the optimizer's variables: it reads and writes each of them once.
+All other updates stay as they were traced.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.python.framework import op_def_registry
+
+from fdt.base.native import optional
+from fdt.errors import UnsupportedError
+from fdt.program.node_graph import PASSING, Graph, Tensor, control_inputs, data_inputs, tensor, text_of
+from fdt.update.cut import Cut, Gradient, cut
+from fdt.update.formula import formula
+from fdt.update.parameter_groups import ELEMENTWISE, VARIABLES, ParameterGroup, find_units
+from fdt.update.pure import Pure, purify
+from fdt.update.update_split import UpdateSplit, find_frontier
+from fdt.v1 import program_pb2
+
+OPERATION = "FdtUpdateVariables"
+# Compiled, or found, before a worker's sandbox is closed.
+_NATIVE = optional("fdt.update")
+# The types for which formulas are compiled.
+_TYPES = ("float32", "float64")
+# More than one has are not tried in all orders.
+_MOST_SLOTS = 3
+
+
+def in_one_pass(source: program_pb2.StepProgram, exact: bool = False) -> program_pb2.StepProgram:
+    """Returns a program whose parameters are updated by `FdtUpdateVariables` where that is possible; others are unchanged.
+
+    Args:
+        source: The program.
+        exact: Whether only formulas are taken that give TensorFlow's bits: others may differ in the last one.
+    """
+    if _NATIVE is None:
+        return source
+    try:
+        parts = cut(source)
+    except UnsupportedError:
+        return source
+    meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
+    finder = _Finder(source, parts, Graph(meta_graph.graph_def), exact)
+    found = [update for unit in find_units(source, parts).units for update in finder.updates(unit)]
+    if not found:
+        return source
+    rewritten = program_pb2.StepProgram()
+    rewritten.CopyFrom(source)
+    step = rewritten.step
+    replaced = {writer: update.name for update in found for writer in update.writers}
+    step.control_outputs[:] = dict.fromkeys(replaced.get(name, name) for name in step.control_outputs)
+    graph = _replaced(finder.graph, found, [*step.control_outputs, *(tensor(name)[0] for name in step.outputs)])
+    if graph is None:
+        return source
+    kept = {*step.inputs, *step.variables, *step.tables}
+    there = {node.name for node in graph.node}
+    # The step's inputs stay, whether anything reads them or not.
+    graph.node.extend(node for node in meta_graph.graph_def.node if node.name in kept - there)
+    meta_graph.graph_def.CopyFrom(graph)
+    meta_graph.meta_info_def.stripped_op_list.op.append(op_def_registry.get(OPERATION))
+    step.meta_graph = meta_graph.SerializeToString(deterministic=True)
+    return rewritten
+
+
+@dataclasses.dataclass(frozen=True)
+class _Update:
+    """An update of one parameter.
+
+    Attributes:
+        name: The new operation's.
+        formula: Its compiled formula.
+        gradients: What the formula takes as gradients; tensors of the step, as `scalars`.
+        variables: The placeholders of the variables, the parameter first.
+        writers: The operations that it replaces.
+    """
+
+    name: str
+    formula: str
+    gradients: Sequence[Tensor]
+    scalars: Sequence[Tensor]
+    variables: Sequence[str]
+    writers: Sequence[str]
+    dtype: int
+
+    def node(self, controls: Iterable[str]) -> Any:
+        """Returns the operation, which waits for others."""
+        made = node_def_pb2.NodeDef(name=self.name, op=OPERATION)
+        made.input.extend(text_of(edge) for edge in (*self.gradients, *self.scalars))
+        made.input.extend((*self.variables, *(f"^{name}" for name in sorted(controls))))
+        made.attr["formula"].s = self.formula.encode()
+        for name, number in (("N", self.gradients), ("K", self.scalars), ("V", self.variables)):
+            made.attr[name].i = len(number)
+        made.attr["T"].type = self.dtype
+        return made
+
+
+class _Finder:
+    """Finds the updates of a program that have a compiled formula."""
+
+    def __init__(self, source: program_pb2.StepProgram, parts: Cut, graph: Graph, exact: bool) -> None:
+        self.graph, self._exact = graph, exact
+        self._source, self._parts, self._update = source, parts, Graph(parts.update)
+        self._places = {name: i for i, name in enumerate(source.step.variables)}
+        self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
+        # What stands in the update for tensors of the step.
+        self._step_edges: dict[Tensor, Tensor] = {}
+        self._inputs: dict[str, tf.TensorSpec] = {}
+        for gradient in parts.gradients:
+            self._step_edges |= zip(((name, 0) for name in gradient.received), gradient.given, strict=True)
+            shape = None if gradient.sparse else source.variables[gradient.variable].tensor.shape
+            self._inputs |= {name: tf.TensorSpec(shape) for name in gradient.received}
+        self._step_edges |= {(extra.received, 0): extra.computed for extra in parts.extras}
+        self._inputs |= {extra.received: tf.TensorSpec(None) for extra in parts.extras}
+
+    def updates(self, unit: ParameterGroup) -> Iterator[_Update]:
+        """Yields the updates of a group's parameters that are formulas."""
+        for place in unit.gradients:
+            gradient = self._parts.gradients[place]
+            alone = len(unit.gradients) == 1
+            found = self._found(gradient, unit.writers if alone else self._writers_of(gradient, unit.writers))
+            if found is not None:
+                yield found
+
+    def _writers_of(self, gradient: Gradient, writers: Sequence[str]) -> list[str]:
+        """Returns those of a group's writers that a gradient reaches entry by entry, or that write the same variables."""
+        other = {n for n, node in self._update.nodes.items() if node.op not in ELEMENTWISE | VARIABLES | PASSING}
+        reached = self._update.descendants(gradient.received, stop=other - set(gradient.received))
+        written = {handle for w in writers if w in reached for handle in self._written(w)}
+        return [w for w in writers if written.intersection(self._written(w))]
+
+    def _written(self, writer: str) -> list[str]:
+        return [handle for handle, _ in self._update.writes(self._update.nodes[writer])]
+
+    def _found(self, gradient: Gradient, writers: Sequence[str]) -> _Update | None:
+        parameter = self._source.variables[gradient.variable].tensor
+        written = list(dict.fromkeys(handle for w in writers for handle in self._written(w)))
+        name = self._source.step.variables[gradient.variable]
+        alike = all(self._described(handle) == (parameter.dtype, list(parameter.shape)) for handle in written)
+        if name not in written or not alike or parameter.dtype not in _TYPES:
+            return None
+        split = find_frontier(self._update, writers, self._inputs, self._rates)
+        if split is None:
+            return None
+        types = {h: dtype for h, dtype in self._types().items() if h in {node.name for node in split.after.node}}
+        pure = purify(split.after, types)
+        if set(pure.results) != set(written):
+            # It writes a variable that is not of this parameter alone.
+            return None
+        slots = [handle for handle in written if handle != name]
+        orders = itertools.permutations(slots) if len(slots) <= _MOST_SLOTS else [tuple(slots)]
+        for order in orders:
+            made = self._made(gradient, split, pure, [name, *order], writers)
+            if made is not None:
+                return made
+        return None
+
+    def _described(self, handle: str) -> tuple[str, list[int]]:
+        described = self._source.variables[self._places[handle]].tensor
+        return described.dtype, list(described.shape)
+
+    def _types(self) -> dict[str, int]:
+        variables = self._source.variables
+        return {n: tf.as_dtype(variables[i].tensor.dtype).as_datatype_enum for n, i in self._places.items()}
+
+    def _made(
+        self, gradient: Gradient, split: UpdateSplit, pure: Pure, variables: Sequence[str], writers: Sequence[str]
+    ) -> _Update | None:
+        # A sparse gradient is a sum by rows here, which the first part of the update computes.
+        names = list(split.crossing.values()) if gradient.sparse else list(gradient.received)
+        values, results = [pure.values[name] for name in variables], [pure.results[name] for name in variables]
+        written = formula(Graph(pure.graph_def), names, values, results)
+        if written is None or written.name is None or (self._exact and not written.is_exact):
+            return None
+        crossed = {(name, 0): edge for edge, name in split.crossing.items()}
+        gradients = [self._in_step((name, 0), pure, crossed) for name in written.gradients]
+        scalars = [self._in_step(edge, pure, crossed) for edge in written.scalars]
+        dtype, shape = self._described(variables[0])
+        number = tf.as_dtype(dtype).as_datatype_enum
+        if not all(self._fits(edge, number, shape) for edge in gradients):
+            return None
+        if not all(self._fits(edge, number, []) for edge in scalars):
+            return None
+        name = f"fdt_update_{gradient.variable}"
+        return _Update(name, written.name, gradients, scalars, variables, writers, number)  # type: ignore[arg-type]
+
+    def _in_step(self, edge: Tensor, pure: Pure, crossed: dict[Tensor, Tensor]) -> Tensor | None:
+        """Returns the step's tensor for one of the update's; None if the step has none."""
+        edge = crossed.get(edge, edge)
+        if edge in self._step_edges:
+            return self._step_edges[edge]
+        # A variable's value is what one of the step's operations has read.
+        edge = pure.read.get(edge, edge)
+        node = self.graph.nodes.get(edge[0])
+        return None if node is None or node.op.startswith("Assign") else edge
+
+    def _fits(self, edge: Tensor | None, dtype: int, shape: Sequence[int]) -> bool:
+        """Whether a tensor of the step has a type and a shape, as it was traced."""
+        if edge is None or self.graph.dtype(edge) != dtype:
+            return False
+        traced = self.graph.nodes[edge[0]].attr["_output_shapes"].list.shape
+        if self.graph.nodes[edge[0]].op == "Const":
+            found = self.graph.nodes[edge[0]].attr["value"].tensor.tensor_shape
+        elif edge[1] < len(traced):
+            found = traced[edge[1]]
+        else:
+            return False
+        return not found.unknown_rank and [dim.size for dim in found.dim] == list(shape)
+
+
+def _replaced(graph: Graph, updates: Sequence[_Update], wanted: Sequence[str]) -> Any | None:
+    """Returns the graph with updates in the place of what they replace, and without what nobody needs then.
+
+    Returns:
+        GraphDef; None if an update would have to wait for itself.
+    """
+    replaced = {writer: update.name for update in updates for writer in update.writers}
+    nodes: dict[str, Any] = {}
+    for name, node in graph.nodes.items():
+        if name not in replaced:
+            nodes[name] = node
+    waits = {u.name: {c for w in u.writers for c in control_inputs(graph.nodes[w])} - set(u.writers) for u in updates}
+    for update in updates:
+        nodes[update.name] = update.node({replaced.get(name, name) for name in waits[update.name]} - {update.name})
+    for name in list(nodes):
+        if any(control in replaced for control in control_inputs(nodes[name])):
+            copied = node_def_pb2.NodeDef()
+            copied.CopyFrom(nodes[name])
+            controls = dict.fromkeys(replaced.get(control, control) for control in control_inputs(copied))
+            copied.input[:] = [*map(text_of, data_inputs(copied)), *(f"^{control}" for control in controls)]
+            nodes[name] = copied
+    return _needed(graph, nodes, [*wanted, *(update.name for update in updates)])
+
+
+def _needed(graph: Graph, nodes: dict[str, Any], wanted: Collection[str]) -> Any | None:
+    """Returns a GraphDef of the nodes that are needed, in topological order; None if there is a circle."""
+    before = {n: [*(e[0] for e in data_inputs(node)), *control_inputs(node)] for n, node in nodes.items()}
+    ordered: dict[str, None] = {}
+    begun: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting[-1]
+        if name in ordered:
+            waiting.pop()
+            continue
+        unknown = [b for b in before[name] if b not in ordered]
+        if not unknown:
+            ordered[name] = None
+            waiting.pop()
+        elif name in begun:
+            return None
+        else:
+            begun.add(name)
+            waiting += unknown
+    made = type(graph.graph_def)(versions=graph.graph_def.versions, library=graph.graph_def.library)
+    made.node.extend(nodes[name] for name in nodes if name in ordered)
+    return made
