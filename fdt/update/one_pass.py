@@ -16,10 +16,10 @@ from tensorflow.python.framework import op_def_registry
 
 from fdt.base.native import optional
 from fdt.errors import UnsupportedError
-from fdt.program.node_graph import PASSING, Graph, Tensor, control_inputs, data_inputs, tensor, text_of
+from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs, tensor, text_of
 from fdt.update.cut import Cut, Gradient, cut
 from fdt.update.formula import formula
-from fdt.update.parameter_groups import ELEMENTWISE, VARIABLES, ParameterGroup, find_units
+from fdt.update.parameter_groups import VARIABLES, ParameterGroup, find_units
 from fdt.update.pure import Pure, purify
 from fdt.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2
@@ -121,27 +121,31 @@ class _Finder:
 
     def updates(self, unit: ParameterGroup) -> Iterator[_Update]:
         """Yields the updates of a group's parameters that are formulas."""
+        # What writes in a branch stays.
+        writers = [w for w in unit.writers if self._update.nodes[w].op in VARIABLES]
         for place in unit.gradients:
             gradient = self._parts.gradients[place]
-            alone = len(unit.gradients) == 1
-            found = self._found(gradient, unit.writers if alone else self._writers_of(gradient, unit.writers))
+            found = self._found(gradient, self._writers_of(gradient, writers))
             if found is not None:
                 yield found
 
     def _writers_of(self, gradient: Gradient, writers: Sequence[str]) -> list[str]:
-        """Returns those of a group's writers that a gradient reaches entry by entry, or that write the same variables."""
-        other = {n for n, node in self._update.nodes.items() if node.op not in ELEMENTWISE | VARIABLES | PASSING}
-        reached = self._update.descendants(gradient.received, stop=other - set(gradient.received))
-        written = {handle for w in writers if w in reached for handle in self._written(w)}
-        return [w for w in writers if written.intersection(self._written(w))]
+        """Returns the writers of a gradient's parameter and of what its update reads: not of moving averages of it."""
+        parameter = self._source.step.variables[gradient.variable]
+        needed, number = {parameter}, 0
+        while number != len(needed):
+            number = len(needed)
+            found = [w for w in writers if needed.intersection(self._written(w))]
+            needed |= self._update.ancestors(found).intersection(h for w in writers for h in self._written(w))
+        return found
 
     def _written(self, writer: str) -> list[str]:
         return [handle for handle, _ in self._update.writes(self._update.nodes[writer])]
 
     def _found(self, gradient: Gradient, writers: Sequence[str]) -> _Update | None:
         parameter = self._source.variables[gradient.variable].tensor
-        written = list(dict.fromkeys(handle for w in writers for handle in self._written(w)))
         name = self._source.step.variables[gradient.variable]
+        written = list(dict.fromkeys(handle for w in writers for handle in self._written(w)))
         alike = all(self._described(handle) == (parameter.dtype, list(parameter.shape)) for handle in written)
         if name not in written or not alike or parameter.dtype not in _TYPES:
             return None
@@ -172,11 +176,15 @@ class _Finder:
     def _made(
         self, gradient: Gradient, split: UpdateSplit, pure: Pure, variables: Sequence[str], writers: Sequence[str]
     ) -> _Update | None:
-        # A sparse gradient is a sum by rows here, which the first part of the update computes.
-        names = list(split.crossing.values()) if gradient.sparse else list(gradient.received)
         values, results = [pure.values[name] for name in variables], [pure.results[name] for name in variables]
-        written = formula(Graph(pure.graph_def), names, values, results)
-        if written is None or written.name is None or (self._exact and not written.is_exact):
+        graph = Graph(pure.graph_def)
+        # A sparse gradient is a sum by rows here, which the first part of the update computes.
+        tried = (
+            [list(split.crossing.values())] if gradient.sparse else [[n] for n in _passed(graph, *gradient.received)]
+        )
+        each = (formula(graph, names, values, results) for names in tried)
+        written = next((found for found in each if found is not None and found.name is not None), None)
+        if written is None or (self._exact and not written.is_exact):
             return None
         crossed = {(name, 0): edge for edge, name in split.crossing.items()}
         gradients = [self._in_step((name, 0), pure, crossed) for name in written.gradients]
@@ -212,6 +220,19 @@ class _Finder:
         else:
             return False
         return not found.unknown_rank and [dim.size for dim in found.dim] == list(shape)
+
+
+def _passed(graph: Graph, gradient: str) -> Iterator[str]:
+    """Yields the nodes that a gradient passes, one after the other, before the optimizer gets it: where it is clipped."""
+    users: dict[str, set[str]] = {}
+    for node in graph.nodes.values():
+        for name, _ in data_inputs(node):
+            users.setdefault(name, set()).add(node.name)
+    while True:
+        yield gradient
+        if len(users.get(gradient, ())) != 1:
+            return
+        (gradient,) = users[gradient]
 
 
 def _replaced(graph: Graph, updates: Sequence[_Update], wanted: Sequence[str]) -> Any | None:

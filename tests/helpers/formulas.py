@@ -1,4 +1,7 @@
-"""The formulas that are compiled, from Keras's own optimizers: `python -m tests.helpers.formulas > fdt/update/native/formulas.h`."""
+"""The formulas that are compiled, from Keras's own optimizers.
+
+`python -m tests.helpers.formulas > fdt/update/native/formulas.h` writes them.
+"""
 
 import keras
 

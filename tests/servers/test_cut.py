@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from fdt.errors import UsageError
-from fdt.v1 import program_pb2
 from fdt.update.cut import cut
+from fdt.update.parameter_groups import find_units
+from fdt.v1 import program_pb2
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out
-from fdt.update.parameter_groups import find_units
 from nfdt.rules import make_rule
 from tests.helpers.programs import Given, Traced, servers, state, traced
 from tests.helpers.rehearsal import lags_of, rehearse, round_robin

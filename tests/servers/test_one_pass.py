@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import fdt.update.formula
-from nfdt.compensation import Late, compensate, unknown_moves
 from fdt.update.formula import Formula
+from nfdt.compensation import Late, compensate, unknown_moves
 from nfdt.one_pass import OnePass, TablePass
 from nfdt.rows import by_row
 from nfdt.rules import Strength, make_rule
@@ -24,7 +24,9 @@ from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 def test_the_header_has_what_keras_traces() -> None:
     found = Path(fdt.update.formula.__file__).parent / "native" / "formulas.h"
-    assert found.read_text() == header(), "make it again: python -m tests.helpers.formulas > fdt/update/native/formulas.h"
+    assert found.read_text() == header(), (
+        "make it again: python -m tests.helpers.formulas > fdt/update/native/formulas.h"
+    )
 
 
 # Of optimizers that differ in terms alone, the one with most. Without compensation one is enough: the formula is the same.
