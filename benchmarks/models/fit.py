@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-MODELS = ("mlp", "cnn", "embedding", "lstm", "compute_bound", "squeezenet", "googlenet", "resnet34", "vit")
+MODELS = ("mlp", "cnn", "embedding", "lstm", "compute_bound", "squeezenet", "googlenet", "resnet34", "vit", "lookups")
 
 
 class EpochClock(keras.callbacks.Callback):

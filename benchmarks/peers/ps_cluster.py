@@ -36,11 +36,12 @@ def parser(description: str, packed: str) -> argparse.ArgumentParser:
         packed: The option that says how many steps are dispatched at a time.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("mlp", "cnn", "embedding"))
+    parser.add_argument("model", choices=("mlp", "cnn", "embedding", "lookups"))
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of an epoch, of all workers together; default: the model's STEPS")
     parser.add_argument("--batch-size", type=int, default=64, help="of a step")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=1, help="over which variables are partitioned")
     parser.add_argument("--threads", type=int, default=0, help="intra-operation threads a task; 0: TensorFlow's choice")
     parser.add_argument("--optimizer", choices=("legacy", "new"), default="legacy", help="Keras 2 has two of each kind")
     parser.add_argument(packed, type=int, default=1, metavar="N")
@@ -79,23 +80,28 @@ def dataset_function(x: np.ndarray, y: np.ndarray, global_batch_size: int) -> Da
     return make
 
 
-def start(num_workers: int, num_threads: int) -> tf.distribute.ParameterServerStrategy:
-    """Starts workers and one parameter server, which end when this process does.
+def start(num_workers: int, num_threads: int, num_servers: int = 1) -> tf.distribute.ParameterServerStrategy:
+    """Starts workers and parameter servers, which end when this process does.
 
     Args:
         num_workers: Worker processes.
         num_threads: Intra-operation threads of each task; 0 leaves them to TensorFlow.
+        num_servers: Parameter servers; variables are partitioned over several, as the guide recommends.
 
     Returns:
         The strategy, connected.
     """
-    tasks = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(num_workers))]
+    servers = [("ps", number) for number in range(num_servers)]
+    tasks = [("chief", 0), *servers, *(("worker", number) for number in range(num_workers))]
     addresses: dict[str, list[str]] = {}
     for (job, _), port in zip(tasks, _free_ports(len(tasks)), strict=True):
         addresses.setdefault(job, []).append(f"localhost:{port}")
     _tasks.extend(_start_task(addresses, job, number, num_threads) for job, number in tasks if job != "chief")
     os.environ |= {"GRPC_FAIL_FAST": "use_caller", "TF_CONFIG": _config(addresses, "chief", 0)}
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(256 << 10, num_servers)
+    return tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver(), partitioner if num_servers > 1 else None
+    )
 
 
 def report(steps: int, seconds: list[float], **more: Any) -> None:

@@ -26,7 +26,7 @@ def main() -> None:
     steps = arguments.steps or module.STEPS
     x, y = module.arrays(steps * arguments.batch_size)
     make_dataset = ps_cluster.dataset_function(x, y, arguments.batch_size)
-    strategy = ps_cluster.start(arguments.workers, arguments.threads)
+    strategy = ps_cluster.start(arguments.workers, arguments.threads, arguments.servers)
     with strategy.scope():
         model = module.build()
         optimizer = ps_cluster.optimizer_of(model, arguments.optimizer)

@@ -165,9 +165,8 @@ class Recovery:
         """Downloads a snapshot, in case the pool is lost with its files; runs in a thread of its own."""
         began_s = time.monotonic()
         with contextlib.suppress(FdtError):
-            # Copied to memory: the pool deletes its file with the next snapshot.
             known = self._replay_log.home.at_home()
-            contents = {ref.digest: known.get(ref.digest) or bytes(self._blobs.download(ref)) for ref in base.on_pool()}
+            contents = {ref.digest: known.get(ref.digest) or self._blobs.download(ref) for ref in base.on_pool()}
             with self._order:
                 self._replay_log.is_home(base.with_contents(contents))
         self._home_due_s = time.monotonic() + max(_HOME_S, (time.monotonic() - began_s) / _HOME_SHARE)

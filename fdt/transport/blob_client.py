@@ -4,7 +4,9 @@ import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
+import mmap
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from fdt.base.config import Timing
-from fdt.errors import ProtocolError
+from fdt.errors import CapacityError, ProtocolError
 from fdt.transport import rpc, statuses
 from fdt.v1 import blobs_pb2
 
@@ -25,6 +27,8 @@ from fdt.transport.blobs import ONE_TIME_BYTES, Buffer, chunked, decode_data, de
 
 # Parallel streams when several blobs are sent.
 _NUM_STREAMS = 2
+# What is fetched stays in memory up to this size.
+_IN_MEMORY_BYTES = 64 << 20
 
 
 class SharedStore:
@@ -145,15 +149,13 @@ class BlobClient:
             ProtocolError: The pool does not hold the blob, or the content does not fit the reference.
             PoolError: The pool could not be reached.
         """
-        content = bytearray(ref.size_bytes)
-        position = 0
+        kept = _Kept(ref.size_bytes)
         for data in self.chunks(ref):
-            content[position : position + len(data)] = data
-            position += len(data)
-        named = len(ref.digest) == ONE_TIME_BYTES or hashlib.sha256(content).digest() == ref.digest
-        if position != ref.size_bytes or not named:
-            raise ProtocolError(f"A blob came back changed, with {position:,} bytes. Expected: {describe(ref)}")
-        return content
+            kept.add(data)
+        named = len(ref.digest) == ONE_TIME_BYTES or kept.digest.digest() == ref.digest
+        if kept.num_bytes != ref.size_bytes or not named:
+            raise ProtocolError(f"A blob came back changed, with {kept.num_bytes:,} bytes. Expected: {describe(ref)}")
+        return kept.content()
 
     def _upload_one(self, ref: blobs_pb2.BlobRef, views: Iterable[memoryview]) -> int:
         with statuses.translated(), rpc.Watch(lambda: call.cancel(), self._timing.chunk_s) as watch:
@@ -220,6 +222,43 @@ class HostStore(BlobStore):
             yield
         finally:
             os.close(descriptor)
+
+
+class _Kept:
+    """The bytes of a blob that is being fetched: in memory if they are few, else in a file without a name, which is mapped.
+
+    So a client that fetches a model does not have it twice in memory, from a pool of its own or from another.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.num_bytes, self.digest = 0, hashlib.sha256()
+        # It lives until it is mapped.
+        self._file = tempfile.TemporaryFile() if size_bytes > _IN_MEMORY_BYTES else None  # noqa: SIM115
+        self._memory = bytearray(0 if self._file is not None else size_bytes)
+
+    def add(self, data: memoryview) -> None:
+        """Adds a piece."""
+        self.digest.update(data)
+        if self._file is None:
+            self._memory[self.num_bytes : self.num_bytes + len(data)] = data
+        else:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._file.close()
+                raise CapacityError(
+                    f"What the pool sends does not fit into {tempfile.gettempdir()}: {error}. Set TMPDIR to a folder with "
+                    "more room."
+                ) from error
+        self.num_bytes += len(data)
+
+    def content(self) -> Buffer:
+        """Returns what came."""
+        if self._file is None:
+            return self._memory
+        with self._file:
+            self._file.flush()
+            return mmap.mmap(self._file.fileno(), self.num_bytes, access=mmap.ACCESS_COPY)
 
 
 def _counted(pieces: Iterable[memoryview], sent: Callable[[int], None]) -> Iterator[memoryview]:

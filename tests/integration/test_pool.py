@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gc
+import mmap
 import os
 import secrets
 import signal
@@ -29,7 +30,7 @@ from fdt.errors import (
     VersionError,
 )
 from fdt.pool.server import Server
-from fdt.transport import rpc, statuses, wire
+from fdt.transport import blob_client, rpc, statuses, wire
 from fdt.transport.blob_client import BlobClient
 from fdt.transport.blobs import one_time, reference
 from fdt.v1 import graph_pb2, job_pb2, pool_pb2, pool_pb2_grpc, program_pb2, worker_pb2
@@ -235,7 +236,7 @@ def test_jobs_follow_each_other_and_are_listed(pool: Pool) -> None:
     assert [(job.state, job.steps, job.num_workers) for job in listed] == [("finished", 10, 1), ("finished", 10, 2)]
 
 
-def test_large_state_goes_through_the_store_and_is_dropped(pool: Pool) -> None:
+def test_large_state_goes_through_the_store_and_is_dropped(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = pool.train(1)
     pool.prepare(stream)
     state = secrets.token_bytes(1 << 20)
@@ -244,6 +245,10 @@ def test_large_state_goes_through_the_store_and_is_dropped(pool: Pool) -> None:
     stream.assign_blob(sent)
     drained = stream.drain()
     assert bytes(pool.blobs.download(drained.state.payload.blob)) == bytes(8) + state
+    monkeypatch.setattr(blob_client, "_IN_MEMORY_BYTES", 1 << 10)
+    mapped = pool.blobs.download(drained.state.payload.blob)
+    assert isinstance(mapped, mmap.mmap), "what is large is not held in memory"
+    assert bytes(mapped) == bytes(8) + state
     assert pool.blobs.find_missing([sent]) == [sent], "the state has arrived, so the pool need not keep it"
     stream.close()
     stream.wait_end()

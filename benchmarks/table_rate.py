@@ -1,0 +1,132 @@
+"""How fast does a step look rows of a large table up and train them? Synchronous workers beside plain Keras and other ways.
+
+    python benchmarks/table_rate.py                     # about 40 minutes; writes benchmarks/results/table_rate.md
+    python benchmarks/table_rate.py --quick             # one round of few steps, nothing written
+
+A step takes 64 sets of 20 ids of a table of so many rows of 64 numbers (`models/lookups.py`). Its bytes are what all workers
+together hand to exchanges, over what they need to: ids and rows that are looked up, rows of gradients and their ids.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from processes import ROOT, checked_out, fdt, python, run
+from record import Content, Record
+from rows import FIT, PEER, models_path
+from tables import table
+
+PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy")
+_PS = "benchmarks/peers/ps_fit.py"
+_IDS, _ID_BYTES, _ROW_BYTES = 64 * 20, 4, 64 * 4
+# Each id goes to the row's owner and the row comes back; the gradient's row goes there with its id.
+_NEEDED_BYTES = _IDS * 2 * (_ID_BYTES + _ROW_BYTES)
+
+
+def _horovod(ranks: int, *options: str) -> tuple[list[str], dict[str, str]]:
+    started = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(ranks), "--gloo", *python(PEER)]
+    return [*started, "lookups", *options], models_path()
+
+
+def _servers() -> tuple[list[str], dict[str, str]]:
+    options = ["--workers", "2", "--servers", "2", "--steps-per-execution", "10"]
+    return [*python(_PS), "lookups", *options], {**models_path(), "TF_USE_LEGACY_KERAS": "1"}
+
+
+OTHERS = {
+    "plain keras.fit": lambda: ([*python(FIT), "lookups"], {}),
+    "Horovod by hand, 2 ranks": lambda: _horovod(2),
+    "the same, sparse as dense": lambda: _horovod(2, "--sparse-as-dense"),
+    "ParameterServerStrategy, 2 workers, 2 servers, MinSizePartitioner": _servers,
+}
+
+
+def ours(workers: int, table: dict[str, str], options: list[str], folder: Path) -> dict[str, Any]:
+    """Trains on synchronous workers."""
+    with tempfile.TemporaryDirectory() as kept:
+        report = Path(kept, "report.json")
+        started = fdt("run", "--workers", str(workers), "--report", str(report), FIT, "lookups", *options)
+        finished = run(started, {**table, **({"PYTHONPATH": str(folder)} if folder != ROOT else {})}, folder=folder)
+        fits = json.loads(report.read_text())["fits"]
+    return {**_rates(finished.result()), "bytes": fits[-1]["bytes_per_step"] if workers > 1 else 0}
+
+
+def other(title: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
+    """Trains in another way."""
+    command, environment = OTHERS[title]()
+    return _rates(run([*command, *options], {**environment, **table}).result())
+
+
+def _rates(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns the rate after the first epoch, which is warm-up."""
+    timed = result["epoch_seconds"][1:]
+    return {"steps_per_s": result["steps"] * len(timed) / sum(timed)}
+
+
+def markdown(content: Content) -> str:
+    """Returns the page."""
+    settings, machine = content["settings"], content["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    kinds = list(dict.fromkeys((each["rows"], each["optimizer"]) for each in content["measurements"]))
+    header = ["steps a second", *(f"{rows:,} rows, {optimizer}" for rows, optimizer in kinds)]
+    lines, sent = [], []
+    for row in dict.fromkeys(each["row"] for each in content["measurements"]):
+        cells, bytes_cells = [row], [row]
+        for kind in kinds:
+            made = [e for e in content["measurements"] if (e["rows"], e["optimizer"]) == kind and e["row"] == row]
+            rates = [each["steps_per_s"] for each in made if "failed" not in each]
+            cells.append(f"{statistics.median(rates):.1f} ({min(rates):.1f}–{max(rates):.1f})" if rates else "failed")
+            of_bytes = [each["bytes"] for each in made if each.get("bytes")]
+            bytes_cells.append(f"{of_bytes[-1] / 1e3:.0f} kB, {of_bytes[-1] / _NEEDED_BYTES:.2f}" if of_bytes else "")
+        lines.append(cells)
+        if any(bytes_cells[1:]):
+            sent.append(bytes_cells)
+    return (
+        f"# Steps on a large table\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
+        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"Medians (least–most) of {settings['rounds']} alternated rounds, one machine; 64 x 20 ids a step, rows of 64 "
+        "numbers.\n\n"
+        f"{table(header, lines)}\n\nBytes a step, of all workers, and over the {_NEEDED_BYTES / 1e3:.0f} kB of ids and "
+        f"rows that are needed:\n\n{table(['', *header[1:]], sent)}\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=50, help="of an epoch; there are three, the first is warm-up")
+    parser.add_argument("--rows", nargs="*", type=int, default=[200_000, 2_000_000])
+    parser.add_argument("--optimizers", nargs="*", default=["Adam", "Adagrad"])
+    parser.add_argument("--workers", nargs="*", type=int, default=[1, 2, 4])
+    parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
+    parser.add_argument("--quick", action="store_true", help="one round of few steps, nothing written")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.steps = 1, 10
+    record = Record("table_rate", vars(options), PACKAGES, markdown, keep=not options.quick)
+    given = ["--epochs", "3", "--steps", str(options.steps)]
+    with checked_out(options.before) as before:
+        for _ in range(options.rounds):
+            for rows in options.rows:
+                for optimizer in options.optimizers:
+                    about = {"rows": rows, "optimizer": optimizer}
+                    kind = {"LOOKUP_ROWS": str(rows), "LOOKUP_OPTIMIZER": optimizer}
+                    for workers in options.workers:
+                        name = f"fdt run --workers {workers}"
+                        record.add("run", partial(ours, workers, kind, given, ROOT), row=name, **about)
+                        if before is not None:
+                            older = partial(ours, workers, kind, given, before)
+                            record.add("run", older, row=f"{name}, the commit before", **about)
+                    for title in OTHERS:
+                        record.add("run", partial(other, title, kind, given), row=title, **about)
+    print("\n" + record.markdown())
+    return 1 if record.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
