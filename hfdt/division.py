@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.base import heap
 from fdt.base.relaxation import BATCH_NORM
 from fdt.division import divide, own_rows
 from fdt.division.conversions import Numbers
-from fdt.division.divide import DividedStep, Feed, Gradient, Input
+from fdt.division.divide import DividedStep, Feed, Gradient, Input, Registered
 from fdt.program.computation import is_compiled
 from fdt.program.layout import PARTIAL, WHOLE, Divided, Layout, batch_layouts
 from fdt.program.size import Conditions, Dim, of_inputs
@@ -43,6 +44,7 @@ class Division:
         numbers: What sizes are for a batch; None as for `conditions`.
         account: How it is divided, for the report.
         read: The rows of a batch that it takes of the inputs.
+        registered: The step's functions.
     """
 
     shapes: Shapes
@@ -51,6 +53,7 @@ class Division:
     numbers: Numbers | None
     account: job_pb2.DividedStep
     read: "RowsRead"
+    registered: Sequence[Registered]
 
     def serves(self, shapes: Shapes) -> bool:
         """Whether it is right for a batch of these shapes."""
@@ -200,7 +203,9 @@ class DividedProgram:
         loop.trace()
         numbers = divided.numbers if conditions is not None else None
         account = self._account(shapes, divided, time.perf_counter() - began_s)
-        self._divisions.append(Division(shapes, conditions, loop, numbers, account, read))
+        self._divisions.append(Division(shapes, conditions, loop, numbers, account, read, divided.registered))
+        del divided, step
+        heap.give_back()
         if len(self._divisions) > _MAX_DIVISIONS:
             forgotten = self._divisions.pop(0)
             for key in [key for key, (division, _) in self._known.items() if division is forgotten]:

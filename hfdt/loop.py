@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.base import heap
 from fdt.program.packing import as_array, empty
 from fdt.program.step_program import LoadedProgram, shape_of
 
@@ -23,7 +24,8 @@ class StepLoop:
             loaded: The program.
             step: Its step.
         """
-        self._step = step
+        self._step: Step | None = step
+        self._has_run = False
         self._outputs = [output.tensor for output in loaded.source.outputs]
         specs = [tf.TensorSpec(_any_length(shape_of(t)), t.dtype) for t in loaded.source.batch]
         self._function = tf.function(
@@ -35,6 +37,8 @@ class StepLoop:
     def trace(self) -> None:
         """Traces the loop, which its first run does otherwise."""
         _ = self._traced
+        # It is traced once, and what the step was made of takes as much memory as its graph.
+        self._step = None
 
     @functools.cached_property
     def _traced(self) -> Any:
@@ -54,13 +58,18 @@ class StepLoop:
         """
         with tf.device("/cpu:0"):
             given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
-        return [as_array(output) for output in self._traced(list(arrays), *given)]
+        outputs = [as_array(output) for output in self._traced(list(arrays), *given)]
+        self._has_run = _trimmed(self._has_run)
+        return outputs
 
     def _loop(self, arrays: Sequence[tf.Tensor], rows: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:
+        assert self._step is not None
+        make = self._step
+
         def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
             with tf.device("/cpu:0"):
                 of_step = rows[i]
-            return self._step(arrays, of_step, numbers)
+            return make(arrays, of_step, numbers)
 
         return _repeated(step, tf.shape(rows)[0], self._outputs)
 
@@ -74,7 +83,8 @@ class PackedLoop:
             loaded: The program.
             step: Its step.
         """
-        self._step = step
+        self._step: Step | None = step
+        self._has_run = False
         self._outputs = [output.tensor for output in loaded.source.outputs]
         self._shapes = [_any_length(shape_of(t)) for t in loaded.source.batch]
         flat = [tf.TensorSpec([None], t.dtype) for t in loaded.source.batch]
@@ -86,6 +96,8 @@ class PackedLoop:
     def trace(self) -> None:
         """Traces the loop, which its first run does otherwise."""
         _ = self._traced
+        # It is traced once, and what the step was made of takes as much memory as its graph.
+        self._step = None
 
     @functools.cached_property
     def _traced(self) -> Any:
@@ -108,12 +120,17 @@ class PackedLoop:
         with tf.device("/cpu:0"):
             given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
             of_sizes = tf.constant(np.stack(numbers), tf.int64)
-        return [as_array(output) for output in self._traced(*given, of_sizes)]
+        outputs = [as_array(output) for output in self._traced(*given, of_sizes)]
+        self._has_run = _trimmed(self._has_run)
+        return outputs
 
     def _loop(self, flat: Sequence[tf.Tensor], shapes: Sequence[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
         with tf.device("/cpu:0"):
             lengths = [tf.reduce_prod(each, axis=1) for each in shapes]
             starts = [tf.cumsum(each, exclusive=True) for each in lengths]
+
+        assert self._step is not None
+        make = self._step
 
         def step(i: tf.Tensor) -> Sequence[tf.Tensor]:
             with tf.device("/cpu:0"):
@@ -123,9 +140,16 @@ class PackedLoop:
                     for values, start, length, shape, static in inputs
                 ]
                 rows, of_sizes = tf.range(shapes[0][i, 0]), numbers[i]
-            return self._step(arrays, rows, of_sizes)
+            return make(arrays, rows, of_sizes)
 
         return _repeated(step, tf.shape(numbers)[0], self._outputs)
+
+
+def _trimmed(before: bool) -> bool:
+    """Gives back what TensorFlow has used to optimize a step, unless that was done before."""
+    if not before:
+        heap.give_back()
+    return True
 
 
 def _repeated(step: Callable[[tf.Tensor], Sequence[tf.Tensor]], num_steps: tf.Tensor, outputs: Sequence[Any]) -> Any:

@@ -70,6 +70,20 @@ class Feed:
     whole: Callable[[], tf.Tensor] | None = None
 
 
+class Registered:
+    """Functions that are in TensorFlow's context for as long as this object lives."""
+
+    def __init__(self, library: Sequence[Any]) -> None:
+        """Registers FunctionDefs."""
+        runtime, names = context.context(), []
+        for function in library:
+            name = function.signature.name
+            if not runtime.has_function(name):
+                runtime.add_function_def(function)
+                names.append(name)
+        weakref.finalize(self, _forget, names).atexit = False
+
+
 @dataclasses.dataclass(frozen=True)
 class DividedStep:
     """A divided step.
@@ -80,6 +94,7 @@ class DividedStep:
         sources: For each argument of the function, the numbers of its input and of its worker; None for a whole input.
         types: The outputs' types.
         library: Its FunctionDefs; the last is the step itself.
+        registered: What keeps them registered once it has been called: it must live as long as the calling graph.
     """
 
     layouts: tuple[Layout, ...]
@@ -87,6 +102,7 @@ class DividedStep:
     sources: list[tuple[int, int | None]]
     types: list[tf.DType]
     library: list[Any]
+    registered: list[Registered] = dataclasses.field(default_factory=list)
 
     @property
     def numbers(self) -> Numbers:
@@ -113,7 +129,8 @@ class DividedStep:
                 assert whole is not None
             given.append(whole() if place is None and whole is not None else feeds[number].parts[place or 0])
         graph = graph_pb2.GraphDef(library=function_pb2.FunctionDefLibrary(function=self.library))
-        self._register()
+        if not self.registered:
+            self.registered.append(Registered(self.library))
         call = graph.node.add(name="step", op="StatefulPartitionedCall")
         call.attr["f"].CopyFrom(named(self.library[-1].signature.name))
         call.attr["Tin"].CopyFrom(attribute([tensor.dtype for tensor in given]))
@@ -127,16 +144,6 @@ class DividedStep:
         outputs = [f"step:{i}" for i in range(len(self.types))]
         made: list[tf.Tensor] = tf.graph_util.import_graph_def(graph, inputs, outputs, name="divided")
         return made
-
-    def _register(self) -> None:
-        """Registers its functions in TensorFlow's context, for as long as this object lives."""
-        runtime, names = context.context(), []
-        for function in self.library:
-            name = function.signature.name
-            if not runtime.has_function(name):
-                runtime.add_function_def(function)
-                names.append(name)
-        weakref.finalize(self, _forget, names).atexit = False
 
 
 def _forget(names: Sequence[str]) -> None:
