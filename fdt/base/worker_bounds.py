@@ -171,4 +171,6 @@ def _disk(folder: Path) -> tuple[int, int]:
 
 def shown(num_bytes: int) -> str:
     """Returns a size as people read it."""
-    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
+    if num_bytes >= 1e9:
+        return f"{num_bytes / 1e9:.2f} GB"
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.0f} kB"

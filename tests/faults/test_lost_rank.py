@@ -10,10 +10,10 @@ import pytest
 
 from tests.helpers import reports
 from tests.helpers.pool import serve
-from tests.helpers.processes import Finished
+from tests.helpers.processes import PYTHON, Finished, background
 from tests.helpers.scripts import write
 from tests.helpers.thorough import some_of
-from tests.helpers.warm import run_fdt, run_python
+from tests.helpers.warm import fdt, run_fdt, run_python
 
 LIMIT_S = 240.0
 
@@ -60,6 +60,17 @@ history = model.fit(x, y, epochs=5, batch_size=8, verbose=0, callbacks=[Harm()])
 print("losses", *(f"{value:.6f}" for name in ("loss", "mae") for value in history[name]))
 print("steps", int(model.optimizer.iterations), np.isfinite(model.get_weights()[0]).all())
 """
+)
+# Weights that workers hold in parts, of another number of rows each once a host of two is lost.
+PARTS = FIT.replace("keras.Input((4,))", "keras.Input((4,)), keras.layers.Dense(100), keras.layers.Dense(300)").replace(
+    "    import psutil",
+    """
+    import contextlib
+
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(sys.argv[1]), signal.SIGKILL)
+    return
+    import psutil""",
 )
 LOOP = (
     NET
@@ -155,6 +166,21 @@ def test_a_fit_on_a_pool_prints_what_plain_python_prints(tmp_path: Path) -> None
         options = (*pool.options, "--report", str(report))
         run = run_fdt(script, str(pool.process.pid), options=options, limit_s=LIMIT_S, cwd=tmp_path)
         went_on(run, report, undisturbed)
+
+
+def test_variables_in_parts_are_cut_anew_for_fewer_workers(tmp_path: Path) -> None:
+    script, report = write(tmp_path, PARTS), tmp_path / "report.json"
+    undisturbed = run_python(script, "--undisturbed", limit_s=LIMIT_S, cwd=tmp_path)
+    with serve(tmp_path, num_workers=2, options=("--trusted-network", "lo")) as pool:
+        join = ("--join", pool.address, "--slots", "1", "--trusted-network", "lo", "--token-file", str(pool.token_file))
+        with background([PYTHON, "-m", "fdt", "serve", *join], cwd=tmp_path) as host:
+            host.wait_for_line("joined", LIMIT_S)
+            words = (*pool.options, "--report", str(report), "--workers", "2..3", "--variables", "parts")
+            run = fdt("run", *words, script, str(host.pid), limit_s=LIMIT_S, cwd=tmp_path)
+    run.expect(0)
+    assert "held in parts: 3 of " in run.stderr, run.describe()
+    assert {fault["workers"] for fault in faults_of(report)} >= {2}, run.describe()
+    same_figures(run.stdout, undisturbed.expect(0).stdout)
 
 
 @pytest.mark.thorough
