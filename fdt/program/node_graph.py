@@ -1,8 +1,8 @@
 """Reads a serialised graph as nodes and edges: dependencies, writes, and a part of the graph by itself."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
@@ -115,14 +115,26 @@ class Graph:
 
     def descendants(self, starts: Collection[str], stop: Collection[str] = ()) -> set[str]:
         """Returns the nodes that depend on some nodes by data, themselves included; stops at `stop`."""
-        users: dict[str, list[str]] = {}
-        for node in self.nodes.values():
-            for edge in data_inputs(node):
-                users.setdefault(edge[0], []).append(node.name)
-        return _reached(starts, stop, lambda name: users.get(name, []))
+        return _reached(starts, stop, lambda name: self._users.get(name, []))
 
-    def _inputs(self, name: str) -> list[str]:
-        return [edge[0] for edge in data_inputs(self.nodes[name])]
+    @cached_property
+    def _users(self) -> Mapping[str, Sequence[str]]:
+        users: dict[str, list[str]] = {}
+        for name, inputs in self._before.items():
+            for before in inputs:
+                users.setdefault(before, []).append(name)
+        return users
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {name: place for place, name in enumerate(self.nodes)}
+
+    @cached_property
+    def _before(self) -> Mapping[str, Sequence[str]]:
+        return {name: [edge[0] for edge in data_inputs(node)] for name, node in self.nodes.items()}
+
+    def _inputs(self, name: str) -> Sequence[str]:
+        return self._before[name]
 
     def writes(self, node: Any) -> list[Tensor]:
         """Returns the handles of the variables that a node may write."""
@@ -177,9 +189,8 @@ class Graph:
         redirect = redirect or {}
         result = graph_pb2.GraphDef(versions=self.graph_def.versions, library=self.graph_def.library)
         behind = self._kept_behind(frozenset(keep))
-        for name, node in self.nodes.items():
-            if name not in keep:
-                continue
+        for name in sorted(keep, key=self._places.__getitem__):
+            node = self.nodes[name]
             copy = result.node.add()
             copy.CopyFrom(node)
             # The part's inputs may have other shapes (a vector instead of a matrix), so these are inferred again.

@@ -6,6 +6,7 @@ All other updates stay as they were traced.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -152,7 +153,7 @@ class _Finder:
         split = find_frontier(self._update, writers, self._inputs, self._rates)
         if split is None:
             return None
-        types = {h: dtype for h, dtype in self._types().items() if h in {node.name for node in split.after.node}}
+        types = {node.name: self._types[node.name] for node in split.after.node if node.name in self._types}
         pure = purify(split.after, types)
         if set(pure.results) != set(written):
             # It writes a variable that is not of this parameter alone.
@@ -169,6 +170,7 @@ class _Finder:
         described = self._source.variables[self._places[handle]].tensor
         return described.dtype, list(described.shape)
 
+    @functools.cached_property
     def _types(self) -> dict[str, int]:
         variables = self._source.variables
         return {n: tf.as_dtype(variables[i].tensor.dtype).as_datatype_enum for n, i in self._places.items()}

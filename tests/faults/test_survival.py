@@ -95,7 +95,7 @@ def test_every_step_counts_once(pool: Pool, tmp_path: Path, seed: int, streams: 
     faults = schedule(seed, values[1:])
     job = pool.train(faults=faults, fired=str(tmp_path), step_s="0.003")
     program = job.load(toy_program(0), job)
-    job.assign(program, [0], np.zeros(1 << 16, "<i8").tobytes())
+    job.assign(program, [0], [np.zeros(1 << 16, "<i8")])
     data = None if streams else job.bind([rows.view(np.uint8)], [SPEC])
     wanted = random.Random(seed).sample(range(NUM_STEPS), 5)
     for number in range(NUM_STEPS):
@@ -150,7 +150,7 @@ def test_programs_that_come_and_go(pool: Pool, tmp_path: Path) -> None:
     for first in range(0, 120, 10):
         model = Model()
         numbers.append(job.load(toy_program(100 + first), model))
-        job.assign(numbers[-1], [0], np.int64(value).tobytes())
+        job.assign(numbers[-1], [0], [np.int64(value).tobytes()])
         for step in range(first, first + 10):
             job.run(numbers[-1], data, indices(step))
         del model
@@ -287,7 +287,7 @@ def test_a_variable_that_nobody_has_assigned_is_not_given_out(pool: Pool) -> Non
     program, data = job.load(source, job), job.bind([np.ones(1).view(np.uint8)], [SPEC])
     answer = job.drain(program, ALL)
     assert (list(answer.state.variables), bytes(answer.contents[0])) == ([], b"")
-    job.assign(program, [0], np.int64(5).tobytes())
+    job.assign(program, [0], [np.int64(5).tobytes()])
     assert value_of(job.drain(program, ALL).contents[0]) == 5
     program = job.load(program_pb2.StepProgram(step=toy_program(22).step, variables=variables), job)
     job.run(program, data, indices(0))
@@ -300,7 +300,7 @@ def test_two_clients_that_begin_with_the_same_state(pool: Pool) -> None:
     state = np.full(1 << 16, 7, "<i8").tobytes()
     jobs = [pool.train(), pool.train()]
     for job in jobs:
-        job.assign(job.load(toy_program(20), job), [0], state)
+        job.assign(job.load(toy_program(20), job), [0], [state])
 
     def served(job: Job) -> int:
         with closing(job):
