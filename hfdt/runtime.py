@@ -13,6 +13,7 @@ from fdt.base import held, relaxation, rounding
 from fdt.base.held import HeldAs
 from fdt.base.native import library, optional
 from fdt.base.relaxation import BATCH_NORM
+from fdt.division.variable_layouts import MIN_TABLE_BYTES
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program import computation
 from fdt.program.engine import as_rows, as_state, bound_arrays, state_values
@@ -113,8 +114,9 @@ class HorovodEngine:
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
         if not computation.is_compiled(step_program.computation) and not tf.config.get_visible_devices("GPU"):
-            # With one rank the script gets plain python's bits.
-            step_program = in_one_pass(step_program, exact=self._size == 1)
+            # With one rank the script gets plain python's bits. Of smaller tables ranks exchange sums, not rows.
+            table_bytes = 0 if self._size == 1 else MIN_TABLE_BYTES
+            step_program = in_one_pass(step_program, self._size == 1, table_bytes)
         loaded = load(
             step_program,
             lambda: exchange.from_first_rank("fdt_seed", random.getrandbits(31)),

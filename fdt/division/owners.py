@@ -270,6 +270,32 @@ def updated(node: Node) -> list[Value] | None:
     return []
 
 
+def updated_in_one_pass(node: Node) -> list[Value] | None:
+    """FdtUpdateTableVariables: each worker updates its rows, given the gradients' rows for them."""
+    number = node.attr("N")
+    handles = [place for place, value in enumerate(node.inputs) if value.handle is not None]
+    owners, names = node.layouts[handles[0]], node.inputs[number]
+    if not isinstance(owners, Divided) or any(node.layouts[place] != owners for place in handles):
+        return None
+    given = {place: node.own(place) for place in handles}
+    if (
+        isinstance(names.layout, Owned)
+        and names.layout.owners == owners
+        and set(node.layouts[:number]) == {names.layout}
+    ):
+        given |= {place: node.own(place) for place in range(number + 1)}
+    else:
+        ids = node.held(number, WHOLE)
+        for place in range(number):
+            both = [node.held(place, WHOLE), ids]
+            given[place], given[number] = node.walk.computed(partial(_kept, owners), both, ("kept", owners), 2)
+    (given[number],) = node.walk.computed(partial(_local, owners), [loose(names, given[number])], ("local", owners))
+    inputs = [given[place] if place in given else node.whole(place) for place in range(len(node.inputs))]
+    for place in range(node.num_local):
+        node.emit([each[place] for each in inputs])
+    return []
+
+
 # Row numbers are row numbers afterwards.
 _PASSING = frozenset({"Identity", "IdentityN", "Cast"})
 
@@ -362,4 +388,5 @@ def rules() -> dict[str, object]:
     }
     table |= {name: _or(looked_up, cast(Rule, of_indices[name])) for name in ("GatherV2", "Gather", "ResourceGather")}
     table["UnsortedSegmentSum"] = _first_of(summed, cast(Rule, of_indices["UnsortedSegmentSum"]))
+    table["FdtUpdateTableVariables"] = updated_in_one_pass
     return table | dict.fromkeys(_UPDATING, updated)

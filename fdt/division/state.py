@@ -23,8 +23,8 @@ REDUCING = frozenset("Sum Mean Max Min All Any Prod EuclideanNorm L2Loss".split(
 # Their rules know parts of state: see `owners.py`, `variables.py`, `control.py`, `lists.py`.
 _KNOWING = frozenset(
     "If StatelessIf Case StatelessCase While StatelessWhile GatherV2 Gather UnsortedSegmentSum AssignVariableOp "
-    "AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables Shape ShapeN Size Rank TensorListSetItem "
-    "TensorListGetItem".split()
+    "AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables FdtUpdateTableVariables Shape ShapeN Size Rank "
+    "TensorListSetItem TensorListGetItem".split()
 )
 # Optimizers shape rows and ids of gradients by these.
 _OF_ROWS = frozenset({"BroadcastTo", "ExpandDims", "StridedSlice"})

@@ -22,7 +22,7 @@ _LOOPS = frozenset({"While", "StatelessWhile"})
 # What a step may do besides: look at shapes, sum up, and change rows or all of it.
 _HARMLESS = REDUCING | {
     *"Shape ShapeN Size Rank VariableShape UnsortedSegmentSum".split(),
-    *"AssignVariableOp AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables".split(),
+    *"AssignVariableOp AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables FdtUpdateTableVariables".split(),
 }
 _BY_ROWS = ("ResourceScatter", "ResourceSparseApply")
 

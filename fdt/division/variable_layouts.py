@@ -13,7 +13,7 @@ from fdt.program.layout import Divided, shares
 from fdt.v1 import program_pb2
 
 # Smaller tables stay whole: on one machine messages cost more than updates save (5 MB with Adam: 0.85 of the rate; 13 MB: 1.3).
-_MIN_TABLE_BYTES = 8 << 20
+MIN_TABLE_BYTES = 8 << 20
 # The same for other variables, where all is held in parts.
 _MIN_BYTES = 64 << 10
 _UPDATED = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
@@ -43,7 +43,7 @@ def chosen(
     elif held is HeldAs.PARTS:
         found = everything(source, num_workers)
     else:
-        large = _updated(source, num_workers, _MIN_TABLE_BYTES)
+        large = _updated(source, num_workers, MIN_TABLE_BYTES)
         found = _layouts(source, _tables(source, large, handles), num_workers)
     if memory_bytes is None or memory.needed(source, found).bytes <= memory_bytes:
         return found

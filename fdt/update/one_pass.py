@@ -8,6 +8,7 @@ All other updates stay as they were traced.
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ from fdt.update.pure import Pure, purify
 from fdt.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2
 
-OPERATION = "FdtUpdateVariables"
+OPERATION, OF_TABLES = "FdtUpdateVariables", "FdtUpdateTableVariables"
+_SUM = "UnsortedSegmentSum"
 # Compiled, or found, before a worker's sandbox is closed.
 _NATIVE = optional("fdt.update")
 # The types for which formulas are compiled.
@@ -34,12 +36,16 @@ _TYPES = ("float32", "float64")
 _MOST_SLOTS = 3
 
 
-def in_one_pass(source: program_pb2.StepProgram, exact: bool = False) -> program_pb2.StepProgram:
+def in_one_pass(
+    source: program_pb2.StepProgram, exact: bool = False, table_bytes: int | None = None
+) -> program_pb2.StepProgram:
     """Returns a program whose parameters are updated by `FdtUpdateVariables` where that is possible; others are unchanged.
 
     Args:
         source: The program.
         exact: Whether only formulas are taken that give TensorFlow's bits: others may differ in the last one.
+        table_bytes: From what size on a table is updated by `FdtUpdateTableVariables`, which gets the rows of a sparse gradient
+            and not their sums, as large as the table; None for no table.
     """
     if _NATIVE is None:
         return source
@@ -48,7 +54,7 @@ def in_one_pass(source: program_pb2.StepProgram, exact: bool = False) -> program
     except UnsupportedError:
         return source
     meta_graph = tf.compat.v1.MetaGraphDef.FromString(source.step.meta_graph)
-    finder = _Finder(source, parts, Graph(meta_graph.graph_def), exact)
+    finder = _Finder(source, parts, Graph(meta_graph.graph_def), exact, table_bytes)
     found = [update for unit in find_units(source, parts).units for update in finder.updates(unit)]
     if not found:
         return source
@@ -65,7 +71,8 @@ def in_one_pass(source: program_pb2.StepProgram, exact: bool = False) -> program
     # The step's inputs stay, whether anything reads them or not.
     graph.node.extend(node for node in meta_graph.graph_def.node if node.name in kept - there)
     meta_graph.graph_def.CopyFrom(graph)
-    meta_graph.meta_info_def.stripped_op_list.op.append(op_def_registry.get(OPERATION))
+    used = {update.operation for update in found}
+    meta_graph.meta_info_def.stripped_op_list.op.extend(op_def_registry.get(name) for name in sorted(used))
     step.meta_graph = meta_graph.SerializeToString(deterministic=True)
     return rewritten
 
@@ -80,6 +87,8 @@ class _Update:
         gradients: What the formula takes as gradients; tensors of the step, as `scalars`.
         variables: The placeholders of the variables, the parameter first.
         writers: The operations that it replaces.
+        dtype: The number of the variables' type.
+        indices: Of a table, the row to which each of the gradients' rows belongs.
     """
 
     name: str
@@ -89,24 +98,36 @@ class _Update:
     variables: Sequence[str]
     writers: Sequence[str]
     dtype: int
+    indices: Tensor | None = None
+    index_dtype: int = 0
+
+    @property
+    def operation(self) -> str:
+        """The new operation's type."""
+        return OPERATION if self.indices is None else OF_TABLES
 
     def node(self, controls: Iterable[str]) -> Any:
         """Returns the operation, which waits for others."""
-        made = node_def_pb2.NodeDef(name=self.name, op=OPERATION)
-        made.input.extend(text_of(edge) for edge in (*self.gradients, *self.scalars))
+        made = node_def_pb2.NodeDef(name=self.name, op=self.operation)
+        indices = [] if self.indices is None else [self.indices]
+        made.input.extend(text_of(edge) for edge in (*self.gradients, *indices, *self.scalars))
         made.input.extend((*self.variables, *(f"^{name}" for name in sorted(controls))))
         made.attr["formula"].s = self.formula.encode()
         for name, number in (("N", self.gradients), ("K", self.scalars), ("V", self.variables)):
             made.attr[name].i = len(number)
         made.attr["T"].type = self.dtype
+        if self.indices is not None:
+            made.attr["Index"].type = self.index_dtype
         return made
 
 
 class _Finder:
     """Finds the updates of a program that have a compiled formula."""
 
-    def __init__(self, source: program_pb2.StepProgram, parts: Cut, graph: Graph, exact: bool) -> None:
-        self.graph, self._exact = graph, exact
+    def __init__(
+        self, source: program_pb2.StepProgram, parts: Cut, graph: Graph, exact: bool, table_bytes: int | None
+    ) -> None:
+        self.graph, self._exact, self._table_bytes = graph, exact, table_bytes
         self._source, self._parts, self._update = source, parts, Graph(parts.update)
         self._places = {name: i for i, name in enumerate(source.step.variables)}
         self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
@@ -181,9 +202,8 @@ class _Finder:
         values, results = [pure.values[name] for name in variables], [pure.results[name] for name in variables]
         graph = Graph(pure.graph_def)
         # A sparse gradient is a sum by rows here, which the first part of the update computes.
-        tried = (
-            [list(split.crossing.values())] if gradient.sparse else [[n] for n in _passed(graph, *gradient.received)]
-        )
+        sums = [name for edge, name in split.crossing.items() if self._update.nodes[edge[0]].op == _SUM]
+        tried = [sums] if gradient.sparse else [[name] for name in _passed(graph, *gradient.received)]
         each = (formula(graph, names, values, results) for names in tried)
         written = next((found for found in each if found is not None and found.name is not None), None)
         if written is None or (self._exact and not written.is_exact):
@@ -198,7 +218,20 @@ class _Finder:
         if not all(self._fits(edge, number, []) for edge in scalars):
             return None
         name = f"fdt_update_{gradient.variable}"
-        return _Update(name, written.name, gradients, scalars, variables, writers, number)  # type: ignore[arg-type]
+        made = _Update(name, written.name, gradients, scalars, variables, writers, number)  # type: ignore[arg-type]
+        size = math.prod(shape) * tf.as_dtype(dtype).size
+        by_rows = gradient.sparse and self._table_bytes is not None and size >= self._table_bytes
+        return self._by_rows(made) if by_rows else made
+
+    def _by_rows(self, update: _Update) -> _Update:
+        """Returns an update with the rows of gradients in the place of their sums, if these have the same row numbers."""
+        inputs = [data_inputs(self.graph.nodes[name]) for name, _ in update.gradients]
+        indices = {self.graph.value(edges[1]) for edges in inputs}
+        if len(indices) != 1 or any(self.graph.nodes[name].op != _SUM for name, _ in update.gradients):
+            return update
+        (rows,) = indices
+        gradients = [edges[0] for edges in inputs]
+        return dataclasses.replace(update, gradients=gradients, indices=rows, index_dtype=self.graph.dtype(rows))
 
     def _in_step(self, edge: Tensor, pure: Pure, crossed: dict[Tensor, Tensor]) -> Tensor | None:
         """Returns the step's tensor for one of the update's; None if the step has none."""

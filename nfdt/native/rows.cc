@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +11,8 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
+
+#include "rows.h"
 
 namespace fdt {
 namespace {
@@ -25,15 +26,10 @@ class ByRowOp : public tensorflow::OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const auto indices = context->input(0).flat<Index>();
+    const Tensor& indices = context->input(0);
     Tensor* order;
-    OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({indices.size()}), &order));
-    int64_t* begin = order->flat<int64_t>().data();
-    std::iota(begin, begin + indices.size(), 0);
-    // Values of the same row keep their order.
-    std::sort(begin, begin + indices.size(), [&](int64_t a, int64_t b) {
-      return indices(a) != indices(b) ? indices(a) < indices(b) : a < b;
-    });
+    OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({indices.NumElements()}), &order));
+    ByRow<Index>(indices, order);
   }
 };
 

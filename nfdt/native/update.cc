@@ -23,6 +23,7 @@
 #include "compensation.h"
 #include "entries.h"
 #include "rows.h"
+#include "table_rows.h"
 #include "spare.h"
 
 namespace fdt {
@@ -265,39 +266,10 @@ class UpdateTableOp : public tensorflow::OpKernel {
     }
     Groups groups;
     OP_REQUIRES_OK(context, groups.Find<Index>(indices, context->input(gradients.size() + 1), rows));
+    std::vector<const T*> values;
+    for (int k = 0; k < gradients.size(); ++k) values.push_back(gradients[k].template flat<T>().data());
     InParallel(rows, kCostPerEntry * width, [&](int64_t begin, int64_t end) {
-      // Holds the sums over one row's values.
-      std::vector<T> sums(kMostGradients * width);
-      const std::vector<int64_t>& found = groups.rows();
-      int64_t group = std::lower_bound(found.begin(), found.end(), begin) - found.begin();
-      for (int64_t row = begin; row < end; ++row, ++group) {
-        const int64_t come = group < groups.size() ? std::min(end, found[group]) : end;
-        for (int64_t place = row * width; place < come * width; place += kRun) {
-          Entries<T> entries = held.From(place);
-          entries.gradients[0] = entries.gradients[1] = none_.data();
-          entries.length = std::min(kRun, come * width - place);
-          Apply(formula_, entries);
-        }
-        row = come;
-        if (row == end) break;
-        Entries<T> entries = held.From(row * width);
-        for (int k = 0; k < gradients.size(); ++k) {
-          const T* all = gradients[k].template flat<T>().data();
-          entries.gradients[k] = all + groups.place(group, 0) * width;
-          if (groups.length(group) > 1) {
-            T* sum = sums.data() + k * width;
-            std::fill_n(sum, width, T(0));
-            for (int64_t each = 0; each < groups.length(group); ++each) {
-              const T* value = all + groups.place(group, each) * width;
-              for (int64_t i = 0; i < width; ++i) sum[i] += value[i];
-            }
-            entries.gradients[k] = sum;
-          }
-        }
-        if (gradients.size() == 1) entries.gradients[1] = entries.gradients[0];
-        entries.length = width;
-        Apply(formula_, entries);
-      }
+      UpdateRows(formula_, held, values, groups, width, begin, end, none_.data());
     });
     held.Keep();
   }

@@ -12,9 +12,10 @@ import tensorflow as tf
 from fdt.base.native import library
 from fdt.program.layout import Divided, shares
 from fdt.program.step_program import LoadedProgram, load
+from fdt.update.one_pass import OF_TABLES as OF_ROWS
 from fdt.update.one_pass import OPERATION, in_one_pass
 from tests.helpers.divided import DividedStep
-from tests.helpers.formulas import OPTIMIZERS
+from tests.helpers.formulas import OF_TABLES, OPTIMIZERS
 from tests.helpers.programs import Traced, traced
 from tests.helpers.thorough import some_of
 from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
@@ -43,8 +44,8 @@ _AROUND: dict[str, Callable[[], Any]] = {
 _AS_TRACED = {"accumulation", "scaled", "amsgrad", "ftrl", "adafactor", "lamb"}
 
 
-def _updates(loaded: LoadedProgram) -> list[str]:
-    return [node.name for node in loaded.meta_graph.graph_def.node if node.op == OPERATION]
+def _updates(loaded: LoadedProgram, *kinds: str) -> list[str]:
+    return [node.name for node in loaded.meta_graph.graph_def.node if node.op in (kinds or (OPERATION, OF_ROWS))]
 
 
 def _begun(step: Traced, source: Any) -> LoadedProgram:
@@ -72,21 +73,26 @@ _DENSE = (
     *_AROUND,
 )
 _TABLES = ("sgd", "nesterov_decayed", "adam", "rmsprop_momentum_centered", "lion", "global_clipnorm", "ema", "muon")
-_SOME = [*((name, "dense") for name in _DENSE), *((name, "table") for name in _TABLES)]
+_SOME = [
+    *((name, "dense") for name in _DENSE),
+    *((name, "table") for name in _TABLES),
+    *((name, "rows") for name in ("nesterov_decayed", "adamw", "adamax", "lion", "global_clipnorm")),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), some_of(itertools.product([*OPTIMIZERS, *_AROUND], ["dense", "table"]), _SOME)
+    ("name", "kind"), some_of(itertools.product([*OPTIMIZERS, *_AROUND], ["dense", "table", "rows"]), _SOME)
 )
 def test_a_step_gives_what_it_gives_as_it_was_traced(name: str, kind: str) -> None:
     keras.utils.set_random_seed(1)
     optimizer = (OPTIMIZERS | _AROUND)[name]()
     model, data = (dense_model(optimizer), (X, Y)) if kind == "dense" else (embedding_model(optimizer), (WORDS, Y))
     step = traced(model, data)
-    plain, rewritten = _begun(step, step.program), _begun(step, in_one_pass(step.program))
+    table_bytes = 0 if kind == "rows" else None
+    plain, rewritten = _begun(step, step.program), _begun(step, in_one_pass(step.program, table_bytes=table_bytes))
     assert (len(_updates(rewritten)) == 0) == (name in _AS_TRACED), _updates(rewritten)
     expected, found = (_trained(each, each.step, data) for each in (plain, rewritten))
-    if name in _ROUNDED or (kind, name) in (("table", "nesterov_decayed"), ("table", "global_clipnorm_momentum")):
+    if name in _ROUNDED or (kind != "dense" and name in ("nesterov_decayed", "global_clipnorm_momentum")):
         # TensorFlow adds up rows and terms of a decayed parameter in another order once it has rewritten the step.
         for one, other in zip(expected, found, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -94,21 +100,35 @@ def test_a_step_gives_what_it_gives_as_it_was_traced(name: str, kind: str) -> No
         assert all(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
     exact = load(in_one_pass(step.program, exact=True))
     assert name not in _ROUNDED or not _updates(exact)
+    if kind == "rows" and name in OF_TABLES:
+        assert _updates(rewritten, OF_ROWS), "the table's gradient is never summed up"
 
 
 _DIVIDED = ("adamw", "nesterov", "rmsprop_momentum_centered", "global_clipnorm")
-_SOME_DIVIDED = [("adamw", "dense", 5), ("adamw", "table", 2), ("global_clipnorm", "dense", 2)]
+_SOME_DIVIDED = [
+    *(("adamw", kind, num_workers) for kind, num_workers in (("dense", 5), ("table", 2), ("rows", 5))),
+    ("nesterov", "rows", 2),
+    ("global_clipnorm", "dense", 2),
+]
+    ("adamw", "dense", 5),
+    ("adamw", "table", 2),
+    ("adamw", "rows", 5),
+    ("nesterov", "rows", 2),
+    ("global_clipnorm", "dense", 2),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "num_workers"), some_of(itertools.product(_DIVIDED, ["dense", "table"], [1, 2, 5]), _SOME_DIVIDED)
+    ("name", "kind", "num_workers"),
+    some_of(itertools.product(_DIVIDED, ["dense", "table", "rows"], [1, 2, 5]), _SOME_DIVIDED),
 )
 def test_workers_update_their_parts(name: str, kind: str, num_workers: int) -> None:
     keras.utils.set_random_seed(1)
     optimizer = (OPTIMIZERS | _AROUND)[name]()
     model, data = (dense_model(optimizer), (X, Y)) if kind == "dense" else (embedding_model(optimizer), (WORDS, Y))
     step = traced(model, data)
-    plain, rewritten = _begun(step, step.program), _begun(step, in_one_pass(step.program))
+    table_bytes = 0 if kind == "rows" else None
+    plain, rewritten = _begun(step, step.program), _begun(step, in_one_pass(step.program, table_bytes=table_bytes))
     expected = _trained(plain, plain.step, data)
     of_state = [v for v in rewritten.variables if v.shape.rank == 2 and v.shape[0] >= num_workers]
     marks = {

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "tensorflow/core/framework/tensor.h"
@@ -10,10 +12,19 @@
 
 namespace fdt {
 
+// Returns the order that sorts values by row; values of the same row keep their order.
+template <typename Index>
+void ByRow(const tensorflow::Tensor& indices, tensorflow::Tensor* order) {
+  const auto row = indices.flat<Index>();
+  int64_t* begin = order->flat<int64_t>().data();
+  std::iota(begin, begin + row.size(), 0);
+  std::sort(begin, begin + row.size(), [&](int64_t a, int64_t b) { return row(a) != row(b) ? row(a) < row(b) : a < b; });
+}
+
 // The values of one row of a table are one group, in the order in which they came.
 class Groups {
  public:
-  // `order`: the result of FdtByRow. `rows`: how many rows the table has.
+  // `order`: the result of `ByRow`, which must live as long. `rows`: how many rows the table has.
   template <typename Index>
   absl::Status Find(const tensorflow::Tensor& indices, const tensorflow::Tensor& order, int64_t rows) {
     const auto index = indices.flat<Index>();
