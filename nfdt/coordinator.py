@@ -10,7 +10,7 @@ import numpy as np
 from fdt.errors import ProtocolError
 from fdt.program.computation import adopt
 from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
-from fdt.program.packing import neutral, pack_outputs
+from fdt.program.packing import joined, neutral, pack_outputs
 from fdt.program.row_reader import RowReader
 from fdt.program.step_program import num_samples
 from fdt.transport.blob_store import BlobStore
@@ -103,7 +103,7 @@ class Coordinator:
     def assign(self, program: int, state: job_pb2.State) -> None:
         """Sets variables, once all steps before have run."""
         self._method.wait()
-        self._set(program, dict(state_values(self._blobs, self._sources[program], state)))
+        self._set(program, {i: joined(p) for i, p in state_values(self._blobs, self._sources[program], state)})
 
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's values, once all steps before have run."""

@@ -1,11 +1,12 @@
 """Tracks the script's variables, and which of their values the pool holds."""
 
+import itertools
 from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.packing import content, laid_out, shared, unpack_state
+from fdt.program.packing import assign, content, laid_out, shared, unpack_state
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
 
@@ -41,7 +42,7 @@ class SharedState:
                 continue
             now = variable.read_value()
             value = shared(now)
-            if not self._is_held(i, value):
+            if not self._is_held(i, [value]):
                 self._held[i] = now
                 indices.append(i)
                 values.append(value)
@@ -63,17 +64,25 @@ class SharedState:
         Raises:
             ProtocolError: The bytes do not fit the variables.
         """
-        for i, value in unpack_state(state, contents.__getitem__, self._specs):
+        for i, pieces in unpack_state(state, contents.__getitem__, self._specs):
             variable = self._variables[i]
             if among is not None and id(variable) not in among:
                 continue
-            if not self._is_held(i, value):
-                variable.assign(value)
+            if not self._is_held(i, pieces):
+                # Else TensorFlow would copy it before some of its rows change.
+                self._held[i] = None
+                assign(variable, pieces)
                 self._held[i] = variable.read_value()
 
-    def _is_held(self, index: int, value: np.ndarray) -> bool:
+    def _is_held(self, index: int, pieces: Sequence[np.ndarray]) -> bool:
         held = self._held[index]
-        return held is not None and _same_bytes(value, shared(held))
+        if held is None:
+            return False
+        whole = shared(held)
+        if len(pieces) == 1:
+            return _same_bytes(pieces[0], whole)
+        ends = itertools.accumulate(map(len, pieces))
+        return all(_same_bytes(piece, whole[end - len(piece) : end]) for piece, end in zip(pieces, ends, strict=True))
 
 
 def _same_bytes(value: np.ndarray, held: np.ndarray) -> bool:

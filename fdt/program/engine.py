@@ -24,8 +24,8 @@ def state_values(
     source: program_pb2.StepProgram,
     state: job_pb2.State,
     spans: Mapping[int, tuple[int, int]] | None = None,
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields a State's values, with the variables' indices; see `unpack_state`."""
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yields a State's values in pieces, with the variables' indices; see `unpack_state`."""
     payloads = payloads_of(state)
 
     def opened(place: int) -> Any:

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from fdt.errors import ProtocolError
 from fdt.program.step_program import dtype_of, shape_of
 from fdt.v1 import job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
+# A variable gets so many bytes at a time.
+_ASSIGNED_BYTES = 32 << 20
 _SIZE = np.dtype("<i8")
 # TensorFlow's limit.
 _MAX_RANK = 254
@@ -110,13 +113,36 @@ def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]
     return values
 
 
+def joined(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the array whose rows are those of some arrays, one after the other."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
+    """Assigns a value that comes in pieces (see `joined`) to a variable.
+
+    TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
+    """
+    if sum(piece.nbytes for piece in pieces) <= _ASSIGNED_BYTES or not pieces[0].ndim:
+        variable.assign(joined(pieces))
+        return
+    start = 0
+    for piece in pieces:
+        step = max(1, _ASSIGNED_BYTES * len(piece) // max(1, piece.nbytes))
+        for begin in range(0, len(piece), step):
+            rows = piece[begin : begin + step]
+            span = {"begin": [start], "end": [start + len(rows)], "strides": [1]}
+            tf.raw_ops.ResourceStridedSliceAssign(ref=variable.handle, value=rows, **span)
+            start += len(rows)
+
+
 def unpack_state(
     state: job_pb2.State,
     opened: Callable[[int], Any],
     specs: Sequence[program_pb2.Tensor],
     spans: Mapping[int, tuple[int, int]] | None = None,
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the values of a state's variables, with their indices; most are views of the contents.
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yields the values of a state's variables in pieces (see `joined`), with their indices; they are views of the contents.
 
     Args:
         state: Describes them.
@@ -132,7 +158,7 @@ def unpack_state(
     whole = [i for i in state.variables if i not in pieces]
     for i, value in zip(whole, unpack(opened(0), [specs[i] for i in whole]), strict=True):
         start, count = wanted.get(i, (0, len(value) if value.ndim else 0))
-        yield i, value[start : start + count] if i in wanted else value
+        yield i, [value[start : start + count] if i in wanted else value]
     ends = dict.fromkeys(pieces, 0)
     for place, rows in enumerate(state.rows, 1):
         taken = {}
@@ -149,10 +175,7 @@ def unpack_state(
     for i, found in pieces.items():
         if ends[i] != specs[i].shape[0]:
             raise ProtocolError(f"A state has {ends[i]} rows of a variable of {specs[i].shape[0]} rows.")
-        if not found:
-            yield i, np.zeros((0, *specs[i].shape[1:]), dtype_of(specs[i]))
-        else:
-            yield i, found[0] if len(found) == 1 else np.concatenate(found)
+        yield i, found or [np.zeros((0, *specs[i].shape[1:]), dtype_of(specs[i]))]
 
 
 def _rows(rows: job_pb2.Rows, packed: Any, specs: Sequence[program_pb2.Tensor]) -> dict[int, np.ndarray]:

@@ -110,12 +110,6 @@ _SOME_DIVIDED = [
     ("nesterov", "rows", 2),
     ("global_clipnorm", "dense", 2),
 ]
-    ("adamw", "dense", 5),
-    ("adamw", "table", 2),
-    ("adamw", "rows", 5),
-    ("nesterov", "rows", 2),
-    ("global_clipnorm", "dense", 2),
-]
 
 
 @pytest.mark.parametrize(

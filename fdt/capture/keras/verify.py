@@ -18,7 +18,7 @@ from fdt.client.data import StreamedBatches
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.client.verification import MadeTwice, Verification, nudged
-from fdt.program.packing import as_array, laid_out, unpack_state
+from fdt.program.packing import as_array, joined, laid_out, unpack_state
 from fdt.v1 import job_pb2, program_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -87,7 +87,8 @@ class VerifiedRun(Run):
         self.batches.run(self._job, program, item)
         answer = self._job.request(program, _ALL).result()
         specs = [variable.tensor for variable in self._step.traced.program.variables]
-        return dict(unpack_state(answer.state, answer.contents.__getitem__, specs)), answer
+        values = unpack_state(answer.state, answer.contents.__getitem__, specs)
+        return {i: joined(pieces) for i, pieces in values}, answer
 
     def _open(self) -> None:
         super()._open()
