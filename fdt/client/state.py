@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.packing import assign, content, laid_out, shared, unpack_state
+from fdt.program.packing import content, joined, laid_out, shared, unpack_state
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
 
@@ -69,9 +69,7 @@ class SharedState:
             if among is not None and id(variable) not in among:
                 continue
             if not self._is_held(i, pieces):
-                # Else TensorFlow would copy it before some of its rows change.
-                self._held[i] = None
-                assign(variable, pieces)
+                variable.assign(joined(pieces))
                 self._held[i] = variable.read_value()
 
     def _is_held(self, index: int, pieces: Sequence[np.ndarray]) -> bool:

@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from fdt.errors import ProtocolError
 from fdt.program.step_program import dtype_of, shape_of
 from fdt.v1 import job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
-# A variable gets so many bytes at a time.
-_ASSIGNED_BYTES = 32 << 20
 _SIZE = np.dtype("<i8")
 # TensorFlow's limit.
 _MAX_RANK = 254
@@ -116,24 +113,6 @@ def unpack(packed: Any, specs: Sequence[program_pb2.Tensor]) -> list[np.ndarray]
 def joined(pieces: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the array whose rows are those of some arrays, one after the other."""
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
-    """Assigns a value that comes in pieces (see `joined`) to a variable.
-
-    TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
-    """
-    if sum(piece.nbytes for piece in pieces) <= _ASSIGNED_BYTES or not pieces[0].ndim:
-        variable.assign(joined(pieces))
-        return
-    start = 0
-    for piece in pieces:
-        step = max(1, _ASSIGNED_BYTES * len(piece) // max(1, piece.nbytes))
-        for begin in range(0, len(piece), step):
-            rows = piece[begin : begin + step]
-            span = {"begin": [start], "end": [start + len(rows)], "strides": [1]}
-            tf.raw_ops.ResourceStridedSliceAssign(ref=variable.handle, value=rows, **span)
-            start += len(rows)
 
 
 def unpack_state(

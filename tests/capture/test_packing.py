@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdt.errors import ProtocolError
-from fdt.program import packing
 from fdt.program.packing import (
     Pieces,
     content,
@@ -120,13 +118,3 @@ def test_rows_of_several_workers_are_one_value_and_only_what_is_wanted_is_opened
         del state.rows[0]
         with pytest.raises(ProtocolError, match=r"rows of a variable|does not fit"):
             dict(unpack_state(state, contents.__getitem__, specs))
-
-
-def test_a_large_value_is_assigned_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_ASSIGNED_BYTES", 40)
-    value = np.arange(33.0, dtype="f4").reshape(11, 3)
-    for pieces in ([value], [value[:1], value[1:8], value[8:8], value[8:]]):
-        variable = tf.Variable(tf.zeros([11, 3]))
-        before = variable.read_value()
-        packing.assign(variable, pieces)
-        assert np.array_equal(variable, value) and not np.any(before), "who has read it keeps what was read"
