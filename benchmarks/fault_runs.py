@@ -107,7 +107,8 @@ def trained(mode: str, kills: Kills, seed: int, options: argparse.Namespace) -> 
         report, begun = Path(folder) / "report.json", Path(folder) / "first-epoch"
         steps = options.steps * (ASYNC_STEPS if mode == "async" else 1)
         words = ["--epochs", str(options.epochs), "--steps", str(steps), "--begun", str(begun)]
-        run = ["run", "--mode", mode, "--workers", "2", "--report", str(report), FIT, options.model, *words]
+        held = ["--variables", options.variables] if mode == "sync" else []
+        run = ["run", "--mode", mode, "--workers", "2", "--report", str(report), *held, FIT, options.model, *words]
         # Asynchronous workers of one host are threads of one process.
         killer = Killer(kills, seed, begun, 2 if mode == "sync" else 1) if kills != UNDISTURBED else None
         result = processes.run(processes.fdt(*run), timeout_s=1200, watch=killer).result()

@@ -46,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=int, default=8, help="of a training; the first is warm-up")
     parser.add_argument("--steps", type=int, default=500, help="of an epoch")
+    parser.add_argument("--variables", default="auto", help="how synchronous workers hold them: auto, whole, parts")
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--rows", nargs="*", choices=tuple(fault_schedules.ROWS), default=list(fault_schedules.ROWS))
     parser.add_argument("--resume", action="store_true", help="measure only what the results do not have yet")
@@ -74,7 +75,7 @@ def runs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[s
 
 def main() -> int:
     options = parse_arguments()
-    settings = {name: getattr(options, name) for name in ("model", "epochs", "steps")}
+    settings = {name: getattr(options, name) for name in ("model", "epochs", "steps", "variables")}
     packages = ("fdt", "tensorflow", "keras", "horovod")
     record = Record("faults", settings, packages, markdown, keep=not options.quick, resume=options.resume)
     wanted = [run for run in runs(options) if not record.has(run[0], **run[2])]
