@@ -149,10 +149,12 @@ class BlobClient:
             ProtocolError: The pool does not hold the blob, or the content does not fit the reference.
             PoolError: The pool could not be reached.
         """
-        kept = _Kept(ref.size_bytes)
+        kept, digest, is_named = _Kept(ref.size_bytes), hashlib.sha256(), len(ref.digest) != ONE_TIME_BYTES
         for data in self.chunks(ref):
             kept.add(data)
-        named = len(ref.digest) == ONE_TIME_BYTES or kept.digest.digest() == ref.digest
+            if is_named:
+                digest.update(data)
+        named = not is_named or digest.digest() == ref.digest
         if kept.num_bytes != ref.size_bytes or not named:
             raise ProtocolError(f"A blob came back changed, with {kept.num_bytes:,} bytes. Expected: {describe(ref)}")
         return kept.content()
@@ -231,14 +233,13 @@ class _Kept:
     """
 
     def __init__(self, size_bytes: int) -> None:
-        self.num_bytes, self.digest = 0, hashlib.sha256()
+        self.num_bytes = 0
         # It lives until it is mapped.
         self._file = tempfile.TemporaryFile() if size_bytes > _IN_MEMORY_BYTES else None  # noqa: SIM115
         self._memory = bytearray(0 if self._file is not None else size_bytes)
 
     def add(self, data: memoryview) -> None:
         """Adds a piece."""
-        self.digest.update(data)
         if self._file is None:
             self._memory[self.num_bytes : self.num_bytes + len(data)] = data
         else:
