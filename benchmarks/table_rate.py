@@ -5,18 +5,24 @@
 
 A step takes 64 sets of 20 ids of a table of so many rows of 64 numbers (`models/lookups.py`). Its bytes are what all workers
 together hand to exchanges, over what they need to: ids and rows that are looked up, rows of gradients and their ids.
+Keras 2's optimizers have kernels of their own for rows, and its `fit` alone works with ParameterServerStrategy: both are measured.
+With `--hosts`, workers are also on as many hosts of the laboratory (`benchmarks/lab`), which needs root; all others share a machine.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from processes import ROOT, checked_out, fdt, python, run
+from lab.pool import Lab
+from processes import ROOT, Finished, checked_out, fdt, python, run
 from record import Content, Record
 from rows import FIT, PEER, models_path
 from tables import table
@@ -35,11 +41,13 @@ def _horovod(ranks: int, *options: str) -> tuple[list[str], dict[str, str]]:
 
 def _servers() -> tuple[list[str], dict[str, str]]:
     options = ["--workers", "2", "--servers", "2", "--steps-per-execution", "10"]
-    return [*python(_PS), "lookups", *options], {**models_path(), "TF_USE_LEGACY_KERAS": "1"}
+    return [*python(_PS), "lookups", *options], {**models_path(), **_KERAS_2}
 
 
+_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"}
 OTHERS = {
     "plain keras.fit": lambda: ([*python(FIT), "lookups"], {}),
+    "plain keras.fit, Keras 2": lambda: ([*python(FIT), "lookups"], _KERAS_2),
     "Horovod by hand, 2 ranks": lambda: _horovod(2),
     "the same, sparse as dense": lambda: _horovod(2, "--sparse-as-dense"),
     "ParameterServerStrategy, 2 workers, 2 servers, MinSizePartitioner": _servers,
@@ -54,6 +62,27 @@ def ours(workers: int, table: dict[str, str], options: list[str], folder: Path) 
         finished = run(started, {**table, **({"PYTHONPATH": str(folder)} if folder != ROOT else {})}, folder=folder)
         fits = json.loads(report.read_text())["fits"]
     return {**_rates(finished.result()), "bytes": fits[-1]["bytes_per_step"] if workers > 1 else 0}
+
+
+def over_hosts(hosts: int, bandwidth: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
+    """Trains on synchronous workers of a host each."""
+    with _environment(table), Lab(hosts, bandwidth, mode="sync") as lab:
+        ran = lab.run([str(ROOT / FIT), "lookups", *options])
+    return {
+        **_rates(Finished(ran.output, ran.seconds).result()),
+        "bytes": ran.report["fits"][-1]["bytes_per_step"],
+    }
+
+
+@contextlib.contextmanager
+def _environment(table: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(table)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def other(title: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
@@ -103,6 +132,8 @@ def main() -> int:
     parser.add_argument("--rows", nargs="*", type=int, default=[200_000, 2_000_000])
     parser.add_argument("--optimizers", nargs="*", default=["Adam", "Adagrad"])
     parser.add_argument("--workers", nargs="*", type=int, default=[1, 2, 4])
+    parser.add_argument("--hosts", nargs="*", type=int, default=[])
+    parser.add_argument("--bandwidth", default="1Gbit", help="of each host of the laboratory")
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--quick", action="store_true", help="one round of few steps, nothing written")
     options = parser.parse_args()
@@ -122,6 +153,11 @@ def main() -> int:
                         if before is not None:
                             older = partial(ours, workers, kind, given, before)
                             record.add("run", older, row=f"{name}, the commit before", **about)
+                    keras_2 = partial(ours, 2, {**kind, **_KERAS_2}, given, ROOT)
+                    record.add("run", keras_2, row="fdt run --workers 2, Keras 2", **about)
+                    for hosts in options.hosts:
+                        joined = partial(over_hosts, hosts, options.bandwidth, kind, given)
+                        record.add("run", joined, row=f"fdt run, {hosts} hosts, {options.bandwidth}/s", **about)
                     for title in OTHERS:
                         record.add("run", partial(other, title, kind, given), row=title, **about)
     print("\n" + record.markdown())

@@ -44,7 +44,7 @@ class HorovodExchange:
     """
 
     # All ranks run mesh operations in the step's order.
-    in_turn: frozenset[str] = frozenset({"FdtMeshReduce", "FdtMeshGather"})
+    in_turn: frozenset[str] = frozenset({"FdtMeshReduce", "FdtMeshGather", "FdtMeshSwap"})
 
     def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
         """
@@ -91,7 +91,12 @@ class HorovodExchange:
         return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
 
     def scatter(
-        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        sizes: Sequence[Sequence[int]],
+        name: str,
+        gradients: bool,
+        inside: bool,
     ) -> list[list[tf.Tensor]]:
         """See `fdt.division.exchange.Exchange.scatter`.
 
@@ -108,7 +113,8 @@ class HorovodExchange:
             message = tf.reshape(sent[0], [-1])
         else:
             message = tf.concat([pieces[rank] for rank in range(self.num_workers) for pieces in flat], 0)
-        (received,) = _metered([message], lambda ready: self._swapped(ready, counts, name)[:1])
+        num_bytes = self.num_workers * sum((t.shape.num_elements() or 0) * t.dtype.size for t in sent)
+        (received,), _ = self._swapped([message], counts, name, num_bytes, gradients, inside)
         wide = tf.cast(received, tf.float32) if received.dtype == tf.float16 else received
         together = tf.reduce_sum(tf.reshape(wide, [self.num_workers, -1]), 0)
         parts, (rank,) = [], self.ranks
@@ -120,19 +126,38 @@ class HorovodExchange:
         return parts
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        counts: Sequence[tf.Tensor],
+        name: str,
+        num_bytes: int,
+        gradients: bool,
+        inside: bool,
+    ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """See `fdt.division.exchange.Exchange.swap`."""
-        (mine,), (own,) = tensors, counts
-        rounded = self._as_sent(mine, gradients)
-        received, numbers = _metered([encode(rounded)], lambda ready: self._swapped(ready, own, name))
-        return [tf.cast(decode(received, rounded.dtype), mine.dtype)], [numbers]
+        (own,) = counts
+        mine = [tensor for (tensor,) in values]
+        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        sent = [encode(tensor) for tensor in rounded]
+        received, numbers = self._swapped(sent, own, name, num_bytes, gradients, inside)
+        decoded = [decode(t, given.dtype) for t, given in zip(received, rounded, strict=True)]
+        return [[tf.cast(tensor, given.dtype)] for tensor, given in zip(decoded, mine, strict=True)], [numbers]
 
-    def _swapped(self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, name: str) -> list[tf.Tensor]:
-        (tensor,) = tensors
+    def _swapped(
+        self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, name: str, num_bytes: int, gradients: bool, inside: bool
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        if self._may_meet(gradients, inside) and 0 < num_bytes <= self._mesh.swapped_bytes:
+            with tf.device("/cpu:0"):
+                return self._mesh.swap(tensors, counts)
         with tf.device("/cpu:0"):
             counts = tf.identity(counts)
-        return list(hvd.alltoall(tensor, counts, f"{self._prefix}_{name}", True))
+
+        def swapped(ready: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            each = [hvd.alltoall(t, counts, f"{self._prefix}_{name}_{i}", True) for i, t in enumerate(ready)]
+            return [*(received for received, _ in each), each[0][1]]
+
+        *received, numbers = _metered(tensors, swapped)
+        return received, numbers
 
     def _may_meet(self, gradients: bool, inside: bool) -> bool:
         return not inside and not (gradients and (self._rounded or not self.on_cpu))

@@ -27,6 +27,8 @@ from fdt.worker.runtime import Rendezvous
 # The most bytes that one exchange brings to a rank, its own included: over a network, and between processes of one machine.
 # Horovod's ring carries more in less time, since it sends each byte to one rank only.
 _OVER_HOSTS_BYTES, _ONE_HOST_BYTES = 1 << 18, 1 << 22
+# Of rows that all ranks swap at once. Each goes to one rank only, whoever carries it.
+_SWAPPED_BYTES = 1 << 23
 # A rank may be an exchange of some kilobytes ahead of another, and should not have to wait until that one reads.
 _BUFFER_BYTES = 1 << 17
 _MEET_S, _HELLO_S = 60.0, 5.0
@@ -43,7 +45,10 @@ class Mesh:
     Attributes:
         num_ranks: How many ranks the job has.
         max_bytes: The most bytes of a rank's message; the same on all ranks.
+        swapped_bytes: Of rows that all ranks together swap, how many bytes a step should give to the mesh; it carries more.
     """
+
+    swapped_bytes = _SWAPPED_BYTES
 
     def __init__(self, rank: int, num_ranks: int, address: str, rendezvous: Rendezvous) -> None:
         """Connects to the other ranks.
@@ -74,7 +79,6 @@ class Mesh:
                 rank,
                 num_ranks,
                 (ctypes.c_int * len(descriptors))(*descriptors),
-                ctypes.c_int64(self.max_bytes),
                 round(_EXCHANGE_S * 1000),
             )
         )
@@ -107,6 +111,22 @@ class Mesh:
         """
         operations, mesh = library("hfdt").ops, self._number.value
         return operations.fdt_mesh_gather(rows=tensor, mesh=mesh, num_rows=num_rows, metered=in_step)
+
+    def swap(self, tensors: Sequence[tf.Tensor], counts: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Sends rows from each rank to each.
+
+        Args:
+            tensors: Each [rows, ...], as many rows in all of them; first come the rows for rank 0.
+            counts: How many rows go to each rank; int32 [ranks].
+
+        Returns:
+            The rows that this rank gets, in the order of ranks, and how many from each; int32 [ranks].
+
+        Raises:
+            tf.errors.UnavailableError, tf.errors.InternalError: As `reduce`.
+        """
+        received, numbers = library("hfdt").ops.fdt_mesh_swap(values=tensors, counts=counts, mesh=self._number.value)
+        return list(received), numbers
 
     def close(self) -> None:
         """Ends the connections."""

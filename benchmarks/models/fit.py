@@ -8,11 +8,19 @@ Imports nothing of ours: it runs under `python` and, as it is, under `fdt run`.
 import argparse
 import importlib
 import json
+import os
 import pathlib
+import sys
 import time
 from typing import Any
 
-import keras
+if os.environ.get("TF_USE_LEGACY_KERAS"):
+    # The models import Keras 2 by its successor's name, too.
+    import tf_keras as keras
+
+    sys.modules["keras"] = keras
+else:
+    import keras
 
 MODELS = ("mlp", "cnn", "embedding", "lstm", "compute_bound", "squeezenet", "googlenet", "resnet34", "vit", "lookups")
 

@@ -22,7 +22,7 @@ from fdt.client.programs import Programs
 from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError
 from fdt.transport.blob_client import BlobClient, SharedStore
-from fdt.transport.blobs import INLINE_BYTES, Buffer, chunked, flat, named_by, one_time, reference
+from fdt.transport.blobs import INLINE_BYTES, Buffer, chunked, flat, named_by, one_time, payloads_of, reference
 from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 
 # Row numbers up to this size travel together, in one message.
@@ -76,6 +76,8 @@ class Job:
         # finished it, and its bytes.
         self._streaming: collections.deque[tuple[int, int]] = collections.deque()
         self._num_data = 0
+        # Synchronous workers may hold their shares of a variable alone.
+        self._num_parts = config.num_workers if config.mode == "sync" else 1
 
     @property
     def num_steps(self) -> int:
@@ -175,19 +177,26 @@ class Job:
             self._stream.send(job_pb2.Instruction(bind=bind), [[content] for content in contents])
         return self._data[key], self._stream.missing(self._data[key])
 
-    def assign(self, program: int, indices: Sequence[int], pieces: Sequence[Buffer]) -> None:
+    def assign(self, program: int, indices: Sequence[int], values: Sequence[Any]) -> None:
         """Sets variables on all workers.
 
         Args:
             program: The program's number.
             indices: Indices of the variables.
-            pieces: Their values packed, in pieces, which must not change.
+            values: Their values, arrays, which must not change.
         """
         if not indices:
             return
+        # It needs NumPy, which is imported after the script has set it up.
+        from fdt.program.packing import cut_state
+
         self._flush()
-        state = job_pb2.State(variables=indices, payload=self._payload(pieces))
-        contents = [pieces] if state.payload.HasField("blob") else []
+        state, packed = cut_state(dict(zip(indices, values, strict=True)), self._num_parts)
+        contents = []
+        for payload, pieces in zip(payloads_of(state), packed, strict=True):
+            payload.CopyFrom(self._payload(pieces))
+            if payload.HasField("blob"):
+                contents.append(pieces)
         self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
 
     def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.packing import content, joined, laid_out, shared, unpack_state
+from fdt.program.packing import content, joined, shared, unpack_state
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
 
@@ -29,7 +29,7 @@ class SharedState:
         self._held: list[tf.Tensor | None] = [None] * len(self._variables)
 
     def changes(self, among: Collection[int] | None = None) -> tuple[list[int], list[np.ndarray]]:
-        """Returns the indices of the variables that the pool holds differently, and their values as `laid_out` lays them out.
+        """Returns the indices of the variables that the pool holds differently, and their values, which must not be changed.
 
         Records that the pool holds these values from now on.
 
@@ -46,7 +46,7 @@ class SharedState:
                 self._held[i] = now
                 indices.append(i)
                 values.append(value)
-        return indices, laid_out(values)
+        return indices, values
 
     def forget(self, indices: Sequence[int]) -> None:
         """Records that the pool has other values of variables, which the client did not send."""

@@ -48,6 +48,8 @@ def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> lis
     """Returns the tensors of values in these layouts: one for a whole value, else one for each worker built here."""
     flat: list[Wire] = []
     for value, layout in zip(values, layouts, strict=True):
+        if value.places is not None:
+            raise MustBeWholeError(value)
         tensors = node.walk.tensors(node.walk.converted(value, layout, node.op.name))
         flat += tensors[:1] if layout == WHOLE else tensors
     return flat

@@ -209,7 +209,7 @@ class Conversions:
         return value.layout == layout or any(map(self.is_visible, value.others.get(layout, ())))
 
     def _convert(self, value: Value, layout: Layout, reader: str) -> Value:
-        if value.dtype in (tf.resource, tf.variant):
+        if value.dtype in (tf.resource, tf.variant) or value.places is not None:
             raise MustBeWholeError(value)
         if layout == WHOLE:
             return self._made_whole(value, reader)
@@ -263,11 +263,11 @@ class Conversions:
     def scattered(self, values: Sequence[Value], layouts: Sequence[Divided], reader: str) -> list[Value]:
         """Returns partial values of one type in parts of variables; they are exchanged together."""
         count, sizes = len(self.exchange.ranks), [tuple(map(int, layout.sizes)) for layout in layouts]
-        is_gradient = values[0].key in self.gradients
+        is_gradient, inside = values[0].key in self.gradients, self.body.outer is not None
 
         def scatter(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
             each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
-            return list(itertools.chain(*self.exchange.scatter(each, sizes, name, is_gradient)))
+            return list(itertools.chain(*self.exchange.scatter(each, sizes, name, is_gradient, inside)))
 
         parts = iter(self._together(scatter, values, len(values) * count))
         made = []
@@ -278,29 +278,32 @@ class Conversions:
         return made
 
     def swapped(
-        self, entries: Value, counts: Value, reader: str, num_bytes: int, gradients: bool = False
-    ) -> tuple[Value, Value]:
-        """Sends entries from each worker to each; see `Exchange.swap`.
+        self, values: Sequence[tuple[Value, int]], counts: Value, reader: str, gradients: bool = False
+    ) -> tuple[list[Value], Value]:
+        """Sends entries from each worker to each, of some values as many; see `Exchange.swap`.
 
         Args:
-            entries: Of which each worker has its own tensor.
+            values: Of which each worker has its own tensor, and how many bytes of each all workers have at most.
             counts: How many go to each worker.
             reader: Name of the operation that needs them.
-            num_bytes: At most so many, of all workers.
-            gradients: Whether they are rows of a gradient given to an optimizer.
+            gradients: Whether they belong to a gradient given to an optimizer.
 
         Returns:
             What each worker gets, and how much of it from each worker.
         """
-        count = len(self.exchange.ranks)
+        count, inside = len(self.exchange.ranks), self.body.outer is not None
+        num_bytes = sum(size for _, size in values) if all(size for _, size in values) else 0
 
         def swap(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            received, numbers = self.exchange.swap(tensors[:count], tensors[count:], name, gradients)
-            return [*received, *numbers]
+            *given, own = (tensors[start : start + count] for start in range(0, len(tensors), count))
+            received, numbers = self.exchange.swap(given, own, name, num_bytes, gradients, inside)
+            return [*itertools.chain(*received), *numbers]
 
-        wires = self._together(swap, [entries, counts], 2 * count)
-        self._account(entries, "rows", reader, num_bytes)
-        return loose(entries, wires[:count]), loose(counts, wires[count:])
+        wires = self._together(swap, [*(value for value, _ in values), counts], (len(values) + 1) * count)
+        for value, size in values:
+            self._account(value, "rows", reader, size)
+        *received, numbers = (wires[start : start + count] for start in range(0, len(wires), count))
+        return [loose(value, each) for (value, _), each in zip(values, received, strict=True)], loose(counts, numbers)
 
     def _together(self, exchange: Callable[..., Any], values: Sequence[Value], count: int | None = None) -> list[Wire]:
         """Writes an exchange, which waits for the exchanged values only; returns `count` tensors, or one for each value."""

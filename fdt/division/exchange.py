@@ -49,7 +49,12 @@ class Exchange(Protocol):
         """
 
     def scatter(
-        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        sizes: Sequence[Sequence[int]],
+        name: str,
+        gradients: bool,
+        inside: bool,
     ) -> list[list[tf.Tensor]]:
         """Returns each worker's part of the sums over all workers of values that are ready together.
 
@@ -58,24 +63,35 @@ class Exchange(Protocol):
             sizes: For each value, of how many entries along dimension 0 each of all workers gets the sum.
             name: See `reduce`.
             gradients: See `reduce`.
+            inside: See `reduce`.
 
         Returns:
             For each value the tensors of the workers in `ranks`, [sizes[rank], ...].
         """
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        counts: Sequence[tf.Tensor],
+        name: str,
+        num_bytes: int,
+        gradients: bool,
+        inside: bool,
+    ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """Sends entries along dimension 0 from each worker to each.
 
         Args:
-            tensors: One for each worker in `ranks`; first come the entries for worker 0.
-            counts: For each of these, how many entries go to each of all workers; int32 [workers].
+            values: For each value the tensors of the workers in `ranks`; first come the entries for worker 0.
+            counts: For each of these workers, how many entries of every value go to each of all workers; int32 [workers].
             name: See `reduce`.
-            gradients: See `reduce`.
+            num_bytes: All workers together send at most so many, for the batch with which the step is divided; 0 if that is not
+                known.
+            gradients: Whether the values belong to gradients given to an optimizer.
+            inside: See `reduce`.
 
         Returns:
-            For each worker in `ranks` what it gets, in the order of workers, and how many entries from each; int32 [workers].
+            For each value what the workers in `ranks` get, in the order of workers; and for each worker how many entries come
+            from each; int32 [workers].
         """
 
 
@@ -125,13 +141,24 @@ class Alone:
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)
 
     def scatter(
-        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        sizes: Sequence[Sequence[int]],
+        name: str,
+        gradients: bool,
+        inside: bool,
     ) -> list[list[tf.Tensor]]:
         """See `Exchange.scatter`."""
         return [[tensor[: own[0]]] for (tensor,), own in zip(values, sizes, strict=True)]
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        counts: Sequence[tf.Tensor],
+        name: str,
+        num_bytes: int,
+        gradients: bool,
+        inside: bool,
+    ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """See `Exchange.swap`."""
-        return [tf.identity(tensor) for tensor in tensors], [tf.identity(each) for each in counts]
+        return [[tf.identity(t) for t in tensors] for tensors in values], [tf.identity(each) for each in counts]

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import elementwise, indexing, reductions, shaping, slices
-from fdt.division.conversions import loose
+from fdt.division.conversions import MustBeWholeError, loose
 from fdt.division.state import BY_ENTRY, REDUCING
 from fdt.division.walker import Node, Rule, Walk
 from fdt.program.body import Wire
@@ -61,10 +61,10 @@ def _asked(node: Node, owners: Divided, ids: Divided) -> list[Value]:
     wanted, counts, places = walk.computed(partial(_sorted_ids, owners), [given], ("wanted", owners), 3)
     entries = Value(WHOLE, given.source, (None,), given.dtype, wanted)
     number = _counts(walk, counts)
-    received, numbers = walk.swapped(entries, number, node.op.name, given.num_bytes)
+    (received,), numbers = walk.swapped([(entries, given.num_bytes)], number, node.op.name)
     (local,) = walk.computed(partial(_local, owners), [received], ("local", owners))
     rows = Value(WHOLE, node.op.name, (None, *_row(node)), node.op.outputs[0].dtype, tuple(_rows(node, local)))
-    back, _ = walk.swapped(rows, numbers, node.op.name, node.value(WHOLE, ()).num_bytes)
+    (back,), _ = walk.swapped([(rows, node.value(WHOLE, ()).num_bytes)], numbers, node.op.name)
     where = Value(WHOLE, given.source, (None,), tf.int32, places)
     (found,) = walk.computed(_put, [back, where, given], "put")
     walk.count(node.op, is_divided=True)
@@ -192,11 +192,8 @@ def _brought(walk: Walk, values: Value, ids: Value, owners: Divided, reader: str
         own = walk.converted(ids, of, reader)
         rows, names, counts = walk.computed(partial(_to_owners, owners), [values, own], ("to owners", owners), 3)
         number = _counts(walk, counts)
-        pair = [(given, loose(given, tensors)) for given, tensors in ((values, rows), (ids, names))]
-        parts = [
-            walk.swapped(each, number, reader, given.num_bytes, gradients=given is values)[0].tensors
-            for given, each in pair
-        ]
+        pair = [(loose(given, tensors), given.num_bytes) for given, tensors in ((values, rows), (ids, names))]
+        parts = [each.tensors for each in walk.swapped(pair, number, reader, gradients=True)[0]]
     else:
         both = [walk.converted(each, WHOLE, reader) for each in (values, ids)]
         parts = walk.computed(partial(_kept, owners), both, ("kept", owners), 2)
@@ -226,7 +223,9 @@ def _kept(owners: Divided, rank: int, values: tf.Tensor, ids: tf.Tensor) -> list
 
 
 def summed(node: Node) -> list[Value] | None:
-    """UnsortedSegmentSum of rows by their ids: gives each worker its part of the variable's dense gradient."""
+    """UnsortedSegmentSum of rows by their ids: gives each worker its part of the variable's dense gradient; and by `unique`."""
+    if node.inputs[1].places is not None:
+        return _summed_by_unique(node)
     values, ids = node.layouts[:2]
     count = node.constant(2)
     if not isinstance(values, Owned) or ids != values or count is None or count != values.owners.size:
@@ -237,6 +236,39 @@ def summed(node: Node) -> list[Value] | None:
         return tf.math.unsorted_segment_sum(rows, _local(owners, rank, names), int(owners.sizes[rank]))
 
     return [node.computed(sum_up, node.inputs[:2], owners, owners)]
+
+
+def unique(node: Node) -> list[Value] | None:
+    """Unique of the row numbers of a sparse gradient: each owner finds which of its rows it has."""
+    ids = node.inputs[0]
+    if not (isinstance(ids.layout, Owned) and ids.row_numbers) or node.op.name in node.walk.must_be_whole:
+        return None
+    layout = Owned(ids.layout.owners, f"{ids.layout.gradient} {node.op.name}")
+    different, places = node.run([node.own(0)], [layout, ids.layout])
+    different.row_numbers, places.places = True, layout
+    return [different, places]
+
+
+def _summed_by_unique(node: Node) -> list[Value]:
+    """Adds up the rows of a sparse gradient that have the same row number."""
+    values, places, _ = node.inputs
+    if values.layout != places.layout or not _is_count_of(node.op.made.inputs[2].op, node.op.made.inputs[1].op):
+        raise MustBeWholeError(places)
+    layout = places.places
+    assert layout is not None
+
+    def sum_up(_: int, rows: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        # All numbers up to the largest are there; of no numbers the largest is less than -1.
+        return tf.math.unsorted_segment_sum(rows, where, tf.maximum(tf.reduce_max(where) + 1, 0))
+
+    return [node.computed(sum_up, [values, places], layout, layout)]
+
+
+def _is_count_of(operation: Any, unique: Any) -> bool:
+    """Whether an operation returns how many different entries another one found."""
+    if operation.type == "StridedSlice":
+        operation = operation.inputs[0].op
+    return operation.type in ("Shape", "Size") and operation.inputs[0].name == unique.outputs[0].name
 
 
 def updated(node: Node) -> list[Value] | None:
@@ -389,4 +421,5 @@ def rules() -> dict[str, object]:
     table |= {name: _or(looked_up, cast(Rule, of_indices[name])) for name in ("GatherV2", "Gather", "ResourceGather")}
     table["UnsortedSegmentSum"] = _first_of(summed, cast(Rule, of_indices["UnsortedSegmentSum"]))
     table["FdtUpdateTableVariables"] = updated_in_one_pass
+    table["Unique"] = unique
     return table | dict.fromkeys(_UPDATING, updated)

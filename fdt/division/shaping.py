@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from fdt.division import slices
 from fdt.division.walker import Node, Rule, for_divided
-from fdt.program.layout import PARTIAL, WHOLE, Divided, joined
+from fdt.program.layout import PARTIAL, WHOLE, Divided, Owned, joined
 from fdt.program.size import Dim, is_number, product
 from fdt.program.value import Value
 
@@ -40,10 +40,17 @@ def _numbers(sizes: Any, dtype: tf.DType) -> np.ndarray:
 
 
 def _shape_when_it_runs(node: Node) -> list[Value] | None:
+    if any(isinstance(layout, Owned) for layout in node.layouts):
+        return _number_of_owned(node)
     if any(isinstance(layout, Divided) for layout in node.layouts):
         return [_with_size(node, place) for place in range(len(node.inputs))]
     # Every worker's tensor of a partial value has the full shape.
     return node.run([node.own(i) for i in range(len(node.inputs))], WHOLE)
+
+
+def _number_of_owned(node: Node) -> list[Value] | None:
+    # Each entry is on one worker.
+    return node.run([node.own(0)], PARTIAL) if node.rank_of(0) == 1 and len(node.inputs) == 1 else None
 
 
 def _with_size(node: Node, place: int) -> Value:
@@ -63,6 +70,8 @@ def _with_size(node: Node, place: int) -> Value:
 def size(node: Node) -> list[Value] | None:
     """Size: of the whole tensor."""
     known = _known(node.inputs[0].shape)
+    if known is None and isinstance(node.layouts[0], Owned):
+        return _number_of_owned(node)
     return None if known is None else node.known([_numbers(product(known), node.op.outputs[0].dtype)])
 
 

@@ -8,6 +8,7 @@ whatever else reads it gets it whole, once.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fdt.division.conversions import MustBeWholeError
 from fdt.division.kinds import BROADCASTING, UNARY
 from fdt.program.graphs import Operation, is_call
 from fdt.program.layout import WHOLE, Divided, Layout, Owned
@@ -22,9 +23,9 @@ BY_ENTRY = frozenset((*BROADCASTING, *UNARY)) | {
 REDUCING = frozenset("Sum Mean Max Min All Any Prod EuclideanNorm L2Loss".split())
 # Their rules know parts of state: see `owners.py`, `variables.py`, `control.py`, `lists.py`.
 _KNOWING = frozenset(
-    "If StatelessIf Case StatelessCase While StatelessWhile GatherV2 Gather UnsortedSegmentSum AssignVariableOp "
-    "AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables FdtUpdateTableVariables Shape ShapeN Size Rank "
-    "TensorListSetItem TensorListGetItem".split()
+    "If StatelessIf Case StatelessCase While StatelessWhile GatherV2 Gather ResourceGather Unique UnsortedSegmentSum "
+    "AssignVariableOp AssignAddVariableOp AssignSubVariableOp FdtUpdateVariables FdtUpdateTableVariables "
+    "Shape ShapeN Size Rank TensorListSetItem TensorListGetItem".split()
 )
 # Optimizers shape rows and ids of gradients by these.
 _OF_ROWS = frozenset({"BroadcastTo", "ExpandDims", "StridedSlice"})
@@ -37,6 +38,9 @@ def is_part(layout: Layout) -> bool:
 
 def given(walk: "Walk", op: Operation, inputs: Sequence[Value]) -> list[Value]:
     """Returns an operation's inputs: parts of state are whole where the operation would be led astray by them."""
+    for value in inputs:
+        if value.places is not None and op.type != "UnsortedSegmentSum" and not is_call(op):
+            raise MustBeWholeError(value)
     is_known = is_call(op) or op.type in _KNOWING or op.type.startswith(("ResourceScatter", "ResourceSparseApply"))
     if is_known or not any(is_part(value.layout) for value in inputs):
         return list(inputs)

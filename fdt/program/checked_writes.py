@@ -20,9 +20,14 @@ def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
     """Replaces unchecked writes, and memory that is to be zeros, in a graph and in its functions."""
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     added: dict[str, Any] = {}
+    ranks = _ranks(graph)
     for node in [node for nodes in bodies for node in nodes if node.op in _CHECKED or _is_zeros(node)]:
         types = frozenset((name, value.type) for name, value in node.attr.items() if value.type)
-        function = _zeros(node.attr["dtype"].type) if _is_zeros(node) else _function(node.op, types)
+        if _is_zeros(node):
+            function = _zeros(node.attr["dtype"].type)
+        else:
+            are_rows = node.op in _OF_ROWS and _has_rows(*(ranks.get(name) for name in node.input[1:3]))
+            function = _function(_OF_ROWS[node.op] if are_rows else _CHECKED[node.op], node.op, types)
         added[function.name] = function.function_def
         _call(node, function)
     graph.library.function.extend(added.values())
@@ -30,13 +35,28 @@ def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
 
 # Kept: TensorFlow forgets a function's name when its last user goes, also where it was imported under it.
 @functools.cache
-def _function(op: str, types: _Types) -> Any:
+def _function(write: Callable[..., None], op: str, types: _Types) -> Any:
     """Returns a function with an operation's inputs, which does the same, for the types of its attributes."""
     inputs = [
         tf.TensorSpec(None, argument.type or dict(types)[argument.type_attr])
         for argument in op_def_registry.get(op).input_arg
     ]
-    return tf.function(_CHECKED[op], autograph=False).get_concrete_function(*inputs)
+    return tf.function(write, autograph=False).get_concrete_function(*inputs)
+
+
+def _ranks(graph: tf.compat.v1.GraphDef) -> dict[str, int]:
+    """Returns the ranks of tensors of a graph, not of its functions, where they are known."""
+    found = {}
+    for node in graph.node:
+        for place, shape in enumerate(node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()):
+            if not shape.unknown_rank:
+                found[f"{node.name}:{place}" if place else node.name] = len(shape.dim)
+    return found
+
+
+def _has_rows(indices: int | None, updates: int | None) -> bool:
+    """Whether updates have a row for each index: a single number, or a single row, has fewer dimensions."""
+    return indices == 1 and updates is not None and updates > 1
 
 
 def _is_zeros(node: Any) -> bool:
@@ -68,11 +88,20 @@ def _rows(write: Callable[..., Any]) -> Callable[..., None]:
     """Returns a write to the rows that a list of indices names, by an operation that takes them as a column."""
 
     def fdt_rows(variable: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> None:
-        # One number may stand for all; nothing is copied otherwise.
+        # One number may stand for all.
         shape = tf.concat([tf.shape(indices), tf.raw_ops.VariableShape(input=variable)[1:]], 0)
         write(ref=variable, indices=indices[..., None], updates=tf.broadcast_to(updates, shape))
 
     return fdt_rows
+
+
+def _given_rows(write: Callable[..., Any]) -> Callable[..., None]:
+    """Returns the same for updates that have a row for each index."""
+
+    def fdt_given_rows(variable: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> None:
+        write(ref=variable, indices=indices[..., None], updates=updates)
+
+    return fdt_given_rows
 
 
 def fdt_amsgrad(variable: tf.Tensor, m: tf.Tensor, v: tf.Tensor, most: tf.Tensor, *numbers: tf.Tensor) -> None:
@@ -98,13 +127,18 @@ def fdt_adadelta(variable: tf.Tensor, mean: tf.Tensor, moved: tf.Tensor, *number
     tf.raw_ops.AssignVariableOp(resource=moved, value=read(resource=moved) * rho + tf.square(step) * (1 - rho))
 
 
-# Operation -> what does the same with its inputs. `ResourceScatterMul` and `-Div` have no checked sibling.
+# `ResourceScatterMul` and `-Div` have no checked sibling.
+_WRITES = {
+    "ResourceScatterAdd": tf.raw_ops.ResourceScatterNdAdd,
+    "ResourceScatterSub": tf.raw_ops.ResourceScatterNdSub,
+    "ResourceScatterMin": tf.raw_ops.ResourceScatterNdMin,
+    "ResourceScatterMax": tf.raw_ops.ResourceScatterNdMax,
+    "ResourceScatterUpdate": tf.raw_ops.ResourceScatterNdUpdate,
+}
+_OF_ROWS = {name: _given_rows(write) for name, write in _WRITES.items()}
+# Operation -> what does the same with its inputs.
 _CHECKED: dict[str, Callable[..., None]] = {
-    "ResourceScatterAdd": _rows(tf.raw_ops.ResourceScatterNdAdd),
-    "ResourceScatterSub": _rows(tf.raw_ops.ResourceScatterNdSub),
-    "ResourceScatterMin": _rows(tf.raw_ops.ResourceScatterNdMin),
-    "ResourceScatterMax": _rows(tf.raw_ops.ResourceScatterNdMax),
-    "ResourceScatterUpdate": _rows(tf.raw_ops.ResourceScatterNdUpdate),
+    **{name: _rows(write) for name, write in _WRITES.items()},
     "ResourceApplyAdamWithAmsgrad": fdt_amsgrad,
     "ResourceApplyAdadelta": fdt_adadelta,
 }

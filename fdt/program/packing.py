@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from fdt.errors import ProtocolError
+from fdt.program.layout import shares
 from fdt.program.step_program import dtype_of, shape_of
 from fdt.v1 import job_pb2, program_pb2
 
 _ALIGNMENT_BYTES = 64
 _SIZE = np.dtype("<i8")
+# Smaller values are not cut: they travel whole at once.
+_CUT_BYTES = 8 << 20
 # TensorFlow's limit.
 _MAX_RANK = 254
 
@@ -155,6 +158,34 @@ def unpack_state(
         if ends[i] != specs[i].shape[0]:
             raise ProtocolError(f"A state has {ends[i]} rows of a variable of {specs[i].shape[0]} rows.")
         yield i, found or [np.zeros((0, *specs[i].shape[1:]), dtype_of(specs[i]))]
+
+
+def cut_state(values: Mapping[int, np.ndarray], num_parts: int) -> tuple[job_pb2.State, list[list[np.ndarray]]]:
+    """Describes variables' values, large ones cut by rows, so that a worker that holds some rows of them reads those alone.
+
+    Args:
+        values: The values by the variables' indices.
+        num_parts: For how many workers they are cut.
+
+    Returns:
+        The state without its payloads, and the content of each of them (see `laid_out`); these share the values' memory.
+    """
+    cut = [i for i, value in values.items() if _is_cut(value, num_parts)]
+    state = job_pb2.State(variables=[*values])
+    contents = [laid_out([value for i, value in values.items() if i not in cut])]
+    if cut:
+        counts = [shares(len(values[i]), num_parts) for i in cut]
+        starts = [0] * len(cut)
+        for number in range(num_parts):
+            rows = state.rows.add(variables=cut, counts=[each[number] for each in counts])
+            pieces = zip(cut, starts, rows.counts, strict=True)
+            contents.append(laid_out([values[i][start : start + count] for i, start, count in pieces]))
+            starts = [start + count for start, count in zip(starts, rows.counts, strict=True)]
+    return state, contents
+
+
+def _is_cut(value: np.ndarray, num_parts: int) -> bool:
+    return num_parts > 1 and value.nbytes >= _CUT_BYTES and value.ndim > 0 and len(value) >= num_parts
 
 
 def _rows(rows: job_pb2.Rows, packed: Any, specs: Sequence[program_pb2.Tensor]) -> dict[int, np.ndarray]:

@@ -58,6 +58,9 @@ class Value:
     cast_of: np.ndarray | None = None
     # For entries with the layout `Owned`: whether they are the rows' numbers in the variable.
     row_numbers: bool = False
+    # For entries with the layout `Owned`, of numbers each of which is an entry's place among others on its worker (what Unique
+    # returns second): the layout of these.
+    places: Owned | None = None
     # For integers that are not constant: the first one; a lower bound of a single one. See `ragged.py`.
     first: Dim | None = None
     at_least: Dim | None = None

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdt.errors import ProtocolError
+from fdt.program.layout import shares
 from fdt.program.packing import (
     Pieces,
     content,
+    cut_state,
     empty,
     in_pieces,
     joined,
@@ -118,3 +120,31 @@ def test_rows_of_several_workers_are_one_value_and_only_what_is_wanted_is_opened
         del state.rows[0]
         with pytest.raises(ProtocolError, match=r"rows of a variable|does not fit"):
             dict(unpack_state(state, contents.__getitem__, specs))
+
+
+@given(num_rows=st.integers(0, 20), num_parts=st.integers(1, 5))
+def test_a_worker_opens_its_own_rows_of_large_values_and_those_that_are_whole(num_rows: int, num_parts: int) -> None:
+    table = np.broadcast_to(np.arange(float(num_rows))[:, None], (num_rows, 1 << 18))
+    values = {2: np.arange(3.0), 0: table, 5: np.array([b"text"], object)}
+    specs = [program_pb2.Tensor(dtype="float64", shape=(1,)) for _ in range(6)]
+    for i, value in values.items():
+        specs[i] = program_pb2.Tensor(dtype="string" if i == 5 else "float64", shape=value.shape)
+    state, contents = cut_state(values, num_parts)
+    assert list(state.variables) == [2, 0, 5]
+    packed = [b"".join(bytes(piece) for piece in pieces) for pieces in contents]
+    is_cut = num_parts > 1 and table.nbytes >= 8 << 20 and num_rows >= num_parts
+    assert len(packed) == (1 + num_parts if is_cut else 1)
+    start = 0
+    for rank, count in enumerate(shares(num_rows, num_parts)):
+        opened = list[int]()
+
+        def open_(place: int, opened: list[int] = opened) -> bytes:
+            opened.append(place)
+            return packed[place]
+
+        found = {i: joined(pieces) for i, pieces in unpack_state(state, open_, specs, {0: (start, count)})}
+        assert opened == ([0, 1 + rank] if is_cut else [0])
+        assert np.array_equal(found[0], table[start : start + count])
+        assert np.array_equal(found[2], values[2]) and found[5].tolist() == [b"text"]
+        start += count
+    assert np.array_equal(joined(dict(unpack_state(state, packed.__getitem__, specs))[0]), table)

@@ -52,8 +52,8 @@ def _run(traced: TracedStep, data: tuple[np.ndarray, np.ndarray], steps: int) ->
     program = program_pb2.StepProgram.FromString(traced.program.SerializeToString())
     loaded = load(program)
     state = SharedState(traced.program, traced.variables)
-    indices, pieces = state.changes()
-    for i, value in zip(indices, unpack(b"".join(pieces), [program.variables[i].tensor for i in indices]), strict=True):
+    indices, values = state.changes()
+    for i, value in zip(indices, unpack(pack(values), [program.variables[i].tensor for i in indices]), strict=True):
         loaded.variables[i].assign(value)
     for _ in range(steps):
         loaded.step(tf.constant(1.0), *[tf.constant(array) for array in data])
@@ -240,13 +240,13 @@ def test_values_that_are_sent_share_the_variables_memory_and_do_not_change() -> 
     for variable in kinds:
         program.variables.add(tensor=program_pb2.Tensor(dtype=variable.dtype.name, shape=variable.shape))
     state = SharedState(program, kinds)
-    indices, pieces = state.changes()
+    indices, values = state.changes()
     assert indices == [0, 1, 2, 3]
-    assert pieces[0].ctypes.data == np.asarray(memoryview(kinds[0].read_value())).ctypes.data
-    before = b"".join(pieces)
+    assert values[0].ctypes.data == np.asarray(memoryview(kinds[0].read_value())).ctypes.data
+    before = pack(values)
     kinds[0].assign_add([1.0] * 100)
     kinds[0].scatter_nd_update([[0]], [7.0])
-    assert b"".join(pieces) == before
+    assert pack(values) == before
     assert state.changes()[0] == [0]
     kinds[2].assign(["a", "bd"])
     kinds[3].assign_add(tf.constant([1.0], tf.bfloat16))

@@ -18,8 +18,10 @@ from fdt.program.layout import Divided, shares
 from tests.helpers.divided import DividedStep, largest_difference
 from tests.helpers.divided_models import MODELS, batches, build_for, choose_precision
 from tests.helpers.hard_steps import CLASSES, FEATURES, STEPS, Net
+from tests.helpers.thorough import some_of
 
 _ROWS, _WORKERS, _STEPS = 15, 3, 3
+_NUMBERS = some_of([2, 3, 5], [_WORKERS])
 # Smaller variables stay whole.
 _FROM_ROWS = 8
 
@@ -70,9 +72,12 @@ def _differences(whole: Any, divided: DividedStep, data: Any) -> tuple[float, fl
     return max(largest_difference(*pair) for pair in pairs), largest_difference(after, [v.numpy() for v in variables])
 
 
+@pytest.mark.parametrize("num_workers", _NUMBERS)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("is_marked", [True, False], ids=["gradients known", "gradients unknown"])
-def test_a_model_in_parts_trains_as_the_whole(name: str, is_marked: bool, request: pytest.FixtureRequest) -> None:
+def test_a_model_in_parts_trains_as_the_whole(
+    name: str, is_marked: bool, num_workers: int, request: pytest.FixtureRequest
+) -> None:
     keras.utils.set_random_seed(1)
     choose_precision(name, request)
     shape, build = MODELS[name]
@@ -80,9 +85,9 @@ def test_a_model_in_parts_trains_as_the_whole(name: str, is_marked: bool, reques
     build_for(net, data[0])
     specs = [tf.TensorSpec((_ROWS, *array.shape[1:]), array.dtype) for array in data[0]]
     whole, marks = _traced(lambda x, y: tf.nest.flatten(net.train_step((x, y))), specs, is_marked)
-    rows = Divided(0, shares(_ROWS, _WORKERS))
+    rows = Divided(0, shares(_ROWS, num_workers))
     of_state = _in_parts(whole.graph.variables)
-    divided = DividedStep(whole, {0: rows, 1: rows}, _WORKERS, of_state=of_state, marks=marks)
+    divided = DividedStep(whole, {0: rows, 1: rows}, num_workers, of_state=of_state, marks=marks)
     outputs, variables = _differences(whole, divided, data)
     assert outputs <= 1e-5 and variables <= 1e-5, (outputs, variables)
     if of_state:
@@ -109,8 +114,9 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.parametrize("num_workers", _NUMBERS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_keeps_moments_in_parts(name: str) -> None:
+def test_an_optimizer_keeps_moments_in_parts(name: str, num_workers: int) -> None:
     """Of a table and of dense layers: what it computes across entries is exchanged, everything else is not."""
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Embedding(400, 6), keras.layers.Flatten(), keras.layers.Dense(12), keras.layers.Dense(1)]
@@ -119,13 +125,13 @@ def test_an_optimizer_keeps_moments_in_parts(name: str) -> None:
     net.optimizer.build(net.trainable_variables)
     specs = [tf.TensorSpec((_ROWS, 5), tf.int32), tf.TensorSpec((_ROWS, 1))]
     whole, marks = _traced(lambda x, y: tf.nest.flatten(net.train_step((x, y))), specs, is_marked=True)
-    random, rows = np.random.default_rng(0), Divided(0, shares(_ROWS, _WORKERS))
+    random, rows = np.random.default_rng(0), Divided(0, shares(_ROWS, num_workers))
     data = [
         (random.integers(0, 400, (_ROWS, 5)).astype("int32"), random.normal(size=(_ROWS, 1)).astype("float32"))
         for _ in range(_STEPS)
     ]
     of_state = _in_parts(whole.graph.variables)
-    divided = DividedStep(whole, {0: rows, 1: rows}, _WORKERS, of_state=of_state, marks=marks)
+    divided = DividedStep(whole, {0: rows, 1: rows}, num_workers, of_state=of_state, marks=marks)
     outputs, variables = _differences(whole, divided, data)
     assert outputs <= 1e-5 and variables <= 5e-5
     assert not divided.account.computed_whole
@@ -192,18 +198,19 @@ def test_a_weight_is_whole_only_near_its_readers(monkeypatch: pytest.MonkeyPatch
     assert 6 + 2 <= len(gathers[2]) <= 6 + 4
 
 
+@pytest.mark.parametrize("num_workers", _NUMBERS)
 @pytest.mark.parametrize("name", STEPS)
-def test_a_hard_step_in_parts_gives_what_it_gives_whole(name: str) -> None:
+def test_a_hard_step_in_parts_gives_what_it_gives_whole(name: str, num_workers: int) -> None:
     net, random = Net(), np.random.default_rng(3)
     specs = [tf.TensorSpec((_ROWS, FEATURES), tf.float32), tf.TensorSpec((_ROWS,), tf.int64)]
     whole = tf.function(lambda x, y: STEPS[name].step(net, x, y)).get_concrete_function(*specs)
-    of_state = [v for v in whole.graph.variables if v.dtype.is_floating and v.shape.rank and v.shape[0] >= _WORKERS]
+    of_state = [v for v in whole.graph.variables if v.dtype.is_floating and v.shape.rank and v.shape[0] >= num_workers]
     data = [
         (random.normal(size=(_ROWS, FEATURES)).astype("float32"), random.integers(0, CLASSES, _ROWS))
         for _ in range(_STEPS)
     ]
-    rows = Divided(0, shares(_ROWS, _WORKERS))
-    divided = DividedStep(whole, {0: rows, 1: rows}, _WORKERS, of_state=of_state)
+    rows = Divided(0, shares(_ROWS, num_workers))
+    divided = DividedStep(whole, {0: rows, 1: rows}, num_workers, of_state=of_state)
     outputs, variables = _differences(whole, divided, data)
     assert outputs <= 1e-5 and variables <= 1e-5, (outputs, variables)
 
@@ -230,13 +237,23 @@ class _Lookup:
             self.moment.scatter_add(tf.IndexedSlices(gradient.values**2, gradient.indices))
             rate = 0.01 / (1 + tf.gather(self.moment, gradient.indices))
             self.table.scatter_sub(tf.IndexedSlices(rate * gradient.values, gradient.indices))
-        elif kind == "adagrad":
+        elif kind in ("adagrad", "adagrad, sized", "adagrad, places read"):
             # Of rows that occur twice, TensorFlow loses updates: optimizers add them up before.
             names, places = tf.unique(gradient.indices)
+            number = tf.size(names) if kind == "adagrad, sized" else tf.shape(names)[0]
+            summed = tf.math.unsorted_segment_sum(gradient.values, places, number)
+            if kind == "adagrad, places read":
+                summed *= 1 + tf.cast(tf.reduce_sum(places) - tf.reduce_sum(tf.sort(places)), tf.float32)
             tf.raw_ops.ResourceSparseApplyAdagradV2(
-                var=self.table.handle, accum=self.moment.handle, lr=0.01, epsilon=1e-7,
-                grad=tf.math.unsorted_segment_sum(gradient.values, places, tf.size(names)), indices=names,
-            )  # fmt: skip
+                var=self.table.handle, accum=self.moment.handle, lr=0.01, epsilon=1e-7, grad=summed, indices=names
+            )
+        elif kind == "summed":
+            # As Keras 2 adds them up.
+            names, places = tf.unique(gradient.indices)
+            rows_of = tf.math.unsorted_segment_sum(gradient.values, places, tf.shape(names)[0])
+            self.moment.scatter_add(tf.IndexedSlices(rows_of * rows_of, names))
+            rate = 0.01 / (tf.sqrt(tf.gather(self.moment, names)) + 1e-7)
+            self.table.scatter_add(tf.IndexedSlices(-rate * rows_of, names))
         elif kind == "clipped":
             norm = tf.sqrt(tf.reduce_sum(gradient.values**2))
             self.table.scatter_sub(tf.IndexedSlices(0.01 * gradient.values / (1 + norm), gradient.indices))
@@ -248,7 +265,10 @@ class _Lookup:
         return [loss, rows]
 
 
-@pytest.mark.parametrize("kind", ["gathered", "read", "cast", "scattered", "adagrad", "clipped"])
+@pytest.mark.parametrize(
+    "kind",
+    ["gathered", "read", "cast", "scattered", "adagrad", "adagrad, sized", "adagrad, places read", "summed", "clipped"],
+)
 @settings(
     max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
@@ -272,9 +292,12 @@ def test_rows_travel_to_their_owners_and_back(kind: str, data: st.DataObject) ->
     ]
     outputs, variables = _differences(whole, divided, batches)
     assert outputs <= 2e-5 and variables <= 2e-5
-    assert kind == "adagrad" or not each or not divided.account.computed_whole
+    assert kind == "adagrad, places read" or not each or not divided.account.computed_whole
     assert len(of_state) == sum(isinstance(layout, Divided) for layout in divided.divided.layouts[2:])
-    largest = max((e.num_bytes for e in divided.divided.walk.exchanged if e.kind == "gather"), default=0)
+    gathers = [exchanged for exchanged in divided.divided.walk.exchanged if exchanged.kind == "gather"]
+    added_up = [e for e in gathers if "Unique" in e.source + e.reader or "UnsortedSegmentSum" in e.source + e.reader]
+    assert not added_up or kind == "adagrad, places read", "rows are added up where they are"
+    largest = max((exchanged.num_bytes for exchanged in gathers), default=0)
     assert largest <= batch * each * width * 4, "rows travel, and not the table"
 
 

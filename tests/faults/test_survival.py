@@ -150,7 +150,7 @@ def test_programs_that_come_and_go(pool: Pool, tmp_path: Path) -> None:
     for first in range(0, 120, 10):
         model = Model()
         numbers.append(job.load(toy_program(100 + first), model))
-        job.assign(numbers[-1], [0], [np.int64(value).tobytes()])
+        job.assign(numbers[-1], [0], [np.array(value, "<i8")])
         for step in range(first, first + 10):
             job.run(numbers[-1], data, indices(step))
         del model
@@ -287,7 +287,7 @@ def test_a_variable_that_nobody_has_assigned_is_not_given_out(pool: Pool) -> Non
     program, data = job.load(source, job), job.bind([np.ones(1).view(np.uint8)], [SPEC])
     answer = job.drain(program, ALL)
     assert (list(answer.state.variables), bytes(answer.contents[0])) == ([], b"")
-    job.assign(program, [0], [np.int64(5).tobytes()])
+    job.assign(program, [0], [np.array(5, "<i8")])
     assert value_of(job.drain(program, ALL).contents[0]) == 5
     program = job.load(program_pb2.StepProgram(step=toy_program(22).step, variables=variables), job)
     job.run(program, data, indices(0))
@@ -297,7 +297,7 @@ def test_a_variable_that_nobody_has_assigned_is_not_given_out(pool: Pool) -> Non
 
 def test_two_clients_that_begin_with_the_same_state(pool: Pool) -> None:
     """What the first has sent is gone when it has served, and the second, which waits, has its own."""
-    state = np.full(1 << 16, 7, "<i8").tobytes()
+    state = np.full(1 << 16, 7, "<i8")
     jobs = [pool.train(), pool.train()]
     for job in jobs:
         job.assign(job.load(toy_program(20), job), [0], [state])

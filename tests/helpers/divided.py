@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,18 @@ def largest_difference(one: Sequence[Any], other: Sequence[Any]) -> float:
             a, b = np.nan_to_num(a), np.nan_to_num(b)
             worst = max(worst, float(np.max(np.abs(a - b)) / (np.max(np.abs(a)) + 1e-6)))
     return worst
+
+
+def largest_differences(one: Path, other: Path) -> dict[str, float]:
+    """Returns the largest difference of each file of arrays that two folders have, by the file's name."""
+    names = sorted(path.name for path in one.iterdir())
+    assert names == sorted(path.name for path in other.iterdir())
+    found = {}
+    for name in names:
+        with np.load(one / name) as a, np.load(other / name) as b:
+            assert a.files == b.files
+            found[Path(name).stem] = largest_difference([a[key] for key in a.files], [b[key] for key in b.files])
+    return found
 
 
 def side_by_side(

@@ -1,12 +1,16 @@
 """A small net for steps that are hard to divide, and the list of these steps."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-FEATURES, CLASSES, HIDDEN = 6, 4, 8
+FEATURES, CLASSES = 6, 4
+# A process may ask for more: from 4,096 on the weights are large enough for workers to hold them in parts.
+_NARROW = 8
+HIDDEN = int(os.environ.get("HARD_NET_HIDDEN", _NARROW))
 
 
 class Net:
@@ -19,6 +23,7 @@ class Net:
             return tf.Variable(random.normal(size=shape).astype("float32") * 0.5)
 
         self.w1, self.w2 = normal(FEATURES, HIDDEN), normal(HIDDEN, CLASSES)
+        self.w2.assign(self.w2 * (_NARROW / HIDDEN) ** 0.5)
         self.b1 = tf.Variable(tf.zeros(HIDDEN))
         self.table, self.codes = normal(10, FEATURES), normal(5, HIDDEN)
         self.teacher = tf.Variable(self.w1)

@@ -31,17 +31,32 @@ class Together:
         return tf.concat(list(tensors), 0)
 
     def scatter(
-        self, values: Sequence[Sequence[tf.Tensor]], sizes: Sequence[Sequence[int]], name: str, gradients: bool
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        sizes: Sequence[Sequence[int]],
+        name: str,
+        gradients: bool,
+        inside: bool,
     ) -> list[list[tf.Tensor]]:
         """See `Exchange.scatter`."""
         return [tf.split(_reduced(tensors, Combine.SUM), own, 0) for tensors, own in zip(values, sizes, strict=True)]
 
     def swap(
-        self, tensors: Sequence[tf.Tensor], counts: Sequence[tf.Tensor], name: str, gradients: bool
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        self,
+        values: Sequence[Sequence[tf.Tensor]],
+        counts: Sequence[tf.Tensor],
+        name: str,
+        num_bytes: int,
+        gradients: bool,
+        inside: bool,
+    ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """See `Exchange.swap`."""
-        sent = [tf.split(tensor, each, 0, num=self.num_workers) for tensor, each in zip(tensors, counts, strict=True)]
-        received = [tf.concat([parts[rank] for parts in sent], 0) for rank in self.ranks]
+        received = []
+        for tensors in values:
+            sent = [
+                tf.split(tensor, each, 0, num=self.num_workers) for tensor, each in zip(tensors, counts, strict=True)
+            ]
+            received.append([tf.concat([parts[rank] for parts in sent], 0) for rank in self.ranks])
         return received, [tf.stack([each[rank] for each in counts]) for rank in self.ranks]
 
 

@@ -173,3 +173,45 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(mesh, "_MEET_S", 0.05)
     with pytest.raises(WorkerError, match="no connection came to rank 0 from rank 1, 2"):
         Mesh(0, 3, "127.0.0.1", Meeting())
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
+def test_rows_go_to_the_ranks_they_are_for(num_ranks: int) -> None:
+    """Of several types at once; some ranks get none from some, and messages are larger than what a connection holds."""
+    random = np.random.default_rng(0)
+    counts = random.integers(0, 3, (4, num_ranks, num_ranks)) * np.array([1, 10, 0, 5_000])[:, None, None]
+
+    def sent(turn: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        whom = np.repeat(np.arange(num_ranks), counts[turn, rank])
+        names = 1_000_000 * rank + 1_000 * whom + np.arange(len(whom)) % 1_000
+        return names, np.stack([names, whom], 1).astype("float32")
+
+    def run(connected: Mesh, rank: int) -> list[Any]:
+        received = []
+        for turn in range(4):
+            names, rows = sent(turn, rank)
+            values = [tf.constant(names), tf.constant(rows)]
+            (got_names, got_rows), numbers = connected.swap(values, tf.constant(counts[turn, rank], tf.int32))
+            received.append((got_names.numpy(), got_rows.numpy(), numbers.numpy()))
+        return received
+
+    for rank, received in enumerate(on_all(num_ranks, run)):
+        for turn, (names, rows, numbers) in enumerate(received):
+            of_all = [sent(turn, other) for other in range(num_ranks)]
+            mine = [np.repeat(np.arange(num_ranks), counts[turn, other]) == rank for other in range(num_ranks)]
+            np.testing.assert_array_equal(
+                names, np.concatenate([n[own] for (n, _), own in zip(of_all, mine, strict=True)])
+            )
+            np.testing.assert_array_equal(
+                rows, np.concatenate([r[own] for (_, r), own in zip(of_all, mine, strict=True)])
+            )
+            np.testing.assert_array_equal(numbers, counts[turn, :, rank])
+
+
+@pytest.mark.parametrize("counts", [[1, 1], [4, -1], [3]])
+def test_counts_that_do_not_fit_the_rows_are_refused(counts: list[int]) -> None:
+    def run(connected: Mesh, rank: int) -> None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit"):
+            connected.swap([tf.zeros([3, 2])], tf.constant(counts))
+
+    on_all(2, run)

@@ -18,7 +18,7 @@ from fdt.client.data import StreamedBatches
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.client.verification import MadeTwice, Verification, nudged
-from fdt.program.packing import as_array, joined, laid_out, unpack_state
+from fdt.program.packing import as_array, joined, unpack_state
 from fdt.v1 import job_pb2, program_pb2
 
 _ALL = job_pb2.Drain.WHAT_ALL
@@ -83,7 +83,7 @@ class VerifiedRun(Run):
             for place, value in enumerate(before)
             if known is None or roles[place] != _METRIC or value.tobytes() != known[place].tobytes()
         ]
-        self._job.assign(program, sent, laid_out([before[place] for place in sent]))
+        self._job.assign(program, sent, [before[place] for place in sent])
         self.batches.run(self._job, program, item)
         answer = self._job.request(program, _ALL).result()
         specs = [variable.tensor for variable in self._step.traced.program.variables]
