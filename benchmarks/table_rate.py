@@ -5,8 +5,8 @@
 
 A step takes 64 sets of 20 ids of a table of so many rows of 64 numbers (`models/lookups.py`). Its bytes are what all workers
 together hand to exchanges, over what they need to: ids and rows that are looked up, rows of gradients and their ids.
-Keras 2's optimizers have kernels of their own for rows, and its `fit` alone works with ParameterServerStrategy: both are measured.
-With `--hosts`, workers are also on as many hosts of the laboratory (`benchmarks/lab`), which needs root; all others share a machine.
+Keras 2's optimizers have kernels of their own for rows, and its `fit` alone works with ParameterServerStrategy: it is measured
+too. With `--hosts`, workers are also on as many hosts of the laboratory (`benchmarks/lab`), which needs root.
 """
 
 import argparse
