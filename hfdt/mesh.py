@@ -1,9 +1,10 @@
-"""Exchanges small values over a connection from every rank to every other.
+"""Exchanges small values over a connection from every rank to every other, or by memory that all ranks share.
 
 Horovod's ranks agree on every collective before it begins, which takes milliseconds whatever its size (decisions 0043, 0110).
 The sums of a layer's moments are some hundred bytes, and the rest of the step waits for them; so are all gradients of a small
 model. In the mesh each rank sends its part to all others at once and combines the parts itself. This module opens the
-connections; the exchanges are operations in C++ (`native/mesh.cc`).
+connections; the exchanges are operations in C++ (`native/mesh.cc`). Ranks of one machine write what they send into memory that
+they share, and the connections only tell that a rank has ended.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import functools
 import hmac
 import ipaddress
 import json
+import os
 import secrets
 import socket
 import struct
@@ -23,10 +25,12 @@ from fdt.base.native import library
 from fdt.errors import WorkerError
 from fdt.program.layout import Combine
 from fdt.worker.runtime import Rendezvous
+from fdt.worker.shared_memory import ID_BYTES
 
-# The most bytes that one exchange brings to a rank, its own included: over a network, and between processes of one machine.
+# The most bytes that one exchange brings to a rank, its own included: over a network, between processes of one machine, and
+# through memory that they share.
 # Horovod's ring carries more in less time, since it sends each byte to one rank only.
-_OVER_HOSTS_BYTES, _ONE_HOST_BYTES = 1 << 18, 1 << 22
+_OVER_HOSTS_BYTES, _ONE_HOST_BYTES, _SHARED_BYTES = 1 << 18, 1 << 22, 1 << 28
 # Of rows that all ranks swap at once. Each goes to one rank only, whoever carries it.
 _SWAPPED_BYTES = 1 << 23
 # A rank may be an exchange of some kilobytes ahead of another, and should not have to wait until that one reads.
@@ -44,11 +48,10 @@ class Mesh:
 
     Attributes:
         num_ranks: How many ranks the job has.
+        is_shared: Whether exchanges go through memory that all ranks share.
         max_bytes: The most bytes of a rank's message; the same on all ranks.
         swapped_bytes: Of rows that all ranks together swap, how many bytes a step should give to the mesh; it carries more.
     """
-
-    swapped_bytes = _SWAPPED_BYTES
 
     def __init__(self, rank: int, num_ranks: int, address: str, rendezvous: Rendezvous) -> None:
         """Connects to the other ranks.
@@ -62,8 +65,10 @@ class Mesh:
         Raises:
             WorkerError: A rank does not connect in time.
         """
-        together = _ONE_HOST_BYTES if ipaddress.ip_address(address).is_loopback else _OVER_HOSTS_BYTES
-        self.num_ranks, self.max_bytes = num_ranks, together // num_ranks
+        is_together = ipaddress.ip_address(address).is_loopback
+        self.num_ranks = num_ranks
+        self.max_bytes = (_ONE_HOST_BYTES if is_together else _OVER_HOSTS_BYTES) // num_ranks
+        self.swapped_bytes = _SWAPPED_BYTES
         token = secrets.token_bytes(_TOKEN_BYTES)
         with socket.create_server((address, 0), backlog=num_ranks) as server:
             place = {"address": address, "port": server.getsockname()[1], "token": token.hex()}
@@ -82,6 +87,28 @@ class Mesh:
                 round(_EXCHANGE_S * 1000),
             )
         )
+        self.is_shared = is_together and self._share(rank, rendezvous)
+        if self.is_shared:
+            self.max_bytes, self.swapped_bytes = _SHARED_BYTES // num_ranks, _SHARED_BYTES
+
+    def _share(self, rank: int, rendezvous: Rendezvous) -> bool:
+        """Has further exchanges go through memory, if all ranks have the same; returns whether they do."""
+        if rank == 0:
+            rendezvous.put("mesh/memory", secrets.token_hex(_TOKEN_BYTES).encode())
+        key = rendezvous.wait("mesh/memory", _MEET_S).decode()
+        descriptor = rendezvous.memory(key, _functions().fdt_mesh_memory_bytes(self.num_ranks))
+        try:
+            name = bytes(ID_BYTES) if descriptor is None else os.pread(descriptor, ID_BYTES, 0)
+            with tf.device("/cpu:0"):
+                names = self.gather(tf.constant([list(name)], tf.uint8), self.num_ranks, in_step=False).numpy()
+            if not names.any() or (names != names[0]).any():
+                return False
+            if not _functions().fdt_mesh_share(self._number, descriptor):
+                raise WorkerError("The memory that the ranks of this job share could not be mapped: is memory short?")
+            return True
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def reduce(self, tensors: Sequence[tf.Tensor], combine: Combine, in_step: bool = True) -> list[tf.Tensor]:
         """Reduces the ranks' tensors in the order of the ranks, so that all ranks get the same result bit for bit.
@@ -136,7 +163,8 @@ class Mesh:
 @functools.cache
 def _functions() -> ctypes.CDLL:
     functions = library("hfdt").functions
-    functions.fdt_mesh_open.restype = ctypes.c_int64
+    functions.fdt_mesh_open.restype = functions.fdt_mesh_memory_bytes.restype = ctypes.c_int64
+    functions.fdt_mesh_share.restype = ctypes.c_bool
     return functions
 
 

@@ -42,6 +42,7 @@ from fdt.worker.gateway import Gateway
 from fdt.worker.log_file import Log
 from fdt.worker.main import work
 from fdt.worker.network_namespace import Network
+from fdt.worker.shared_memory import Memories, pair
 
 ENGINE = "FDT_FORKSERVER_ENGINE"
 PARENT = "FDT_FORKSERVER_PARENT"
@@ -79,6 +80,7 @@ class ForkServer:
         self._open = True
         self._readable.register(0, selectors.EVENT_READ, self._read)
         self._readable.register(self._wake, selectors.EVENT_READ, self._woken)
+        self._memories = Memories(self._readable)
 
     def serve(self) -> None:
         """Executes the requests on standard input, and logs the workers' output, until standard input ends."""
@@ -138,10 +140,13 @@ class ForkServer:
 
     def _start(self, request: dict[str, Any], secret: int) -> None:
         server, log = os.getpid(), None
+        own, theirs = pair()
         try:
             log = Log(Path(request["log"]))
             pid = os.fork()
         except OSError as error:
+            own.close()
+            theirs.close()
             if log is not None:
                 os.close(log.writer)
                 log.close()
@@ -150,6 +155,8 @@ class ForkServer:
             return
         if pid:
             os.close(log.writer)
+            theirs.close()
+            self._memories.connect(pid, own)
             self._logs[pid] = log
             self._readable.register(log.reader, selectors.EVENT_READ, functools.partial(self._printed, log))
             self._workers[pid] = request["start"]
@@ -159,9 +166,10 @@ class ForkServer:
         status = 1
         try:
             die_with(server)
-            gateway = self._become_worker(request, secret, log.writer)
+            gateway = self._become_worker(request, {secret, theirs.fileno()}, log.writer)
             # Once attached to the pool, the worker must connect to no other program.
-            work(self._engine, secret, sandbox.shut_door if request["walls"] else lambda: None, gateway)
+            attached = sandbox.shut_door if request["walls"] else lambda: None
+            work(self._engine, secret, attached, gateway, theirs)
             status = 0
         except BaseException:  # the child must never return into the server's loop
             sys.excepthook(*sys.exc_info())
@@ -174,7 +182,7 @@ class ForkServer:
         bounds, may_fork = Bounds(**request["bounds"]), has_gpu_devices() or not request["walls"]
         self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
 
-    def _become_worker(self, request: dict[str, Any], secret: int, output: int) -> Gateway | None:
+    def _become_worker(self, request: dict[str, Any], kept: set[int], output: int) -> Gateway | None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -183,7 +191,7 @@ class ForkServer:
             os.dup2(source, target)
         # Closes the server's descriptors: its requests, its messages to the pool, other workers' output. Those that libraries
         # opened stay: TensorFlow reads random numbers from a descriptor, whose number would soon be reused.
-        for descriptor in _descriptors() - self._libraries - {secret}:
+        for descriptor in _descriptors() - self._libraries - kept:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         for name in (ENGINE, PARENT, NETWORK, BEAT):
@@ -226,6 +234,7 @@ class ForkServer:
             _, status = os.waitpid(pid, 0)
             name, over = self._workers.pop(pid), self._over.pop(pid, "")
             self._watches.pop(pid, None)
+            self._memories.forget(pid)
             # Completes the log before the pool learns of the end and reads it.
             self._finish(self._logs.pop(pid))
             self._tell(exited=name, status=os.waitstatus_to_exitcode(status), over=over)

@@ -12,6 +12,7 @@ import gc
 import os
 import queue
 import resource
+import socket
 import sys
 import time
 import traceback
@@ -55,6 +56,7 @@ class Worker:
         attached: Callable[[], None] = lambda: None,
         gateway: Gateway | None = None,
         config: WorkerConfig | None = None,
+        memories: socket.socket | None = None,
     ) -> None:
         """
         Args:
@@ -65,7 +67,9 @@ class Worker:
             attached: Called when the pool's first message has come, before any program is read.
             gateway: Controls this process's tunnel; None if the process has none.
             config: The worker's settings, which say what it reads.
+            memories: Where it asks for memory that it shares with others; see `fdt.worker.shared_memory`.
         """
+        self._memories = memories
         self._attached, self._config = attached, config
         self._engine = engine
         self._link = link
@@ -125,7 +129,7 @@ class Worker:
         )
         print(f"fdt worker: rank {message.rank} of job {message.job}", file=sys.stderr, flush=True)
         self._link.serve(message.key)
-        rendezvous = PoolRendezvous(self._link.channel, self._timing)
+        rendezvous = PoolRendezvous(self._link.channel, self._timing, self._memories)
         self._join_networks(message, rendezvous)
         self._engine.join(assignment, self._store, rendezvous)
         self._link.send(worker_pb2.WorkerEvent(joined=worker_pb2.Joined()))
@@ -428,6 +432,7 @@ def work(
     secret: int,
     attached: Callable[[], None] = lambda: None,
     gateway: Gateway | None = None,
+    memories: socket.socket | None = None,
 ) -> None:
     """Runs a worker in this process, configured by its environment; returns when its job has ended.
 
@@ -436,6 +441,7 @@ def work(
         secret: The descriptor of a pipe with the secret to attach with.
         attached: See `Worker`.
         gateway: See `Worker`.
+        memories: See `Worker`.
     """
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
@@ -449,5 +455,5 @@ def work(
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()
-    Worker(engine, link, _store(config, link), config.timing, attached, gateway, config).serve()
+    Worker(engine, link, _store(config, link), config.timing, attached, gateway, config, memories).serve()
     link.close()

@@ -4,6 +4,7 @@ The values travel over the channel on which workers attach. The pool knows a pro
 worker can neither read nor set another job's values, even in the same pool.
 """
 
+import socket
 import threading
 import time
 
@@ -13,6 +14,7 @@ from fdt.base.config import Timing
 from fdt.errors import ProtocolError, WorkerError
 from fdt.transport import statuses
 from fdt.v1 import worker_pb2
+from fdt.worker import shared_memory
 
 # Processes exchange addresses and file names: some hundred bytes each; for a ring, some hundred for each other rank.
 MAX_KEYS = 16_384
@@ -93,13 +95,14 @@ class _Values:
 class PoolRendezvous:
     """A process's side: implements `fdt.worker.runtime.Rendezvous` by calls of the pool."""
 
-    def __init__(self, channel: grpc.Channel, timing: Timing) -> None:
+    def __init__(self, channel: grpc.Channel, timing: Timing, memories: socket.socket | None = None) -> None:
         """
         Args:
             channel: The channel on which the process has attached; it sends the key of the assignment.
             timing: `call_s` is each call's limit.
+            memories: The connection to the fork server; see `fdt.worker.shared_memory`.
         """
-        self._timing = timing
+        self._timing, self._memories = timing, memories
         self._put = channel.unary_unary(
             "/fdt.v1.Workers/PutValue",
             request_serializer=worker_pb2.PutValueRequest.SerializeToString,
@@ -130,3 +133,6 @@ class PoolRendezvous:
                 raise WorkerError(f"Another process of the job did not set {key} within {limit_s:.0f} s.")
             time.sleep(_POLL_S)
         return value
+
+    def memory(self, key: str, num_bytes: int) -> int | None:
+        return None if self._memories is None else shared_memory.asked(self._memories, key, num_bytes)

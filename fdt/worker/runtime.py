@@ -164,6 +164,17 @@ class Rendezvous(Protocol):
             WorkerError: It was not set within the limit.
         """
 
+    def memory(self, key: str, num_bytes: int) -> int | None:
+        """Returns a descriptor of memory that the processes of the job on this machine share.
+
+        Args:
+            key: Known to the job's processes only; those that name the same get the same memory.
+            num_bytes: Its size; all of them name the same.
+
+        Returns:
+            None if there is no such memory. It begins with `fdt.worker.shared_memory.ID_BYTES` that tell it from others.
+        """
+
 
 # The number of the data set that holds a step's batch, and the batch's rows there: int64, of the script's whole batch.
 Batch = tuple[int, Buffer]

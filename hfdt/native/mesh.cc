@@ -1,16 +1,12 @@
-// A rank's connections to all others, and the operations that exchange small values over them (see hfdt/mesh.py).
+// A rank's mesh, and the operations that exchange small values over it (see hfdt/mesh.py).
 //
-// Python opens and authenticates the connections; then this file owns them. In an exchange each rank sends a message to each
-// other: its part, which all combine in the order of the ranks, so that all get the same result bit for bit; or rows of its own.
+// In an exchange each rank sends a message to each other: its part, which all combine in the order of the ranks, so that all get
+// the same result bit for bit; or rows of its own.
 
-#include <errno.h>
-#include <poll.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <complex>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +19,10 @@
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
+#include "connections.h"
+#include "message.h"
 #include "meter.h"
+#include "shared_memory.h"
 
 namespace fdt {
 namespace {
@@ -33,147 +32,39 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-namespace errors = tensorflow::errors;
 
-struct Header {
-  uint32_t number;  // The exchange's sequence number.
-  uint32_t num_bytes;
-};
-
-using Bytes = std::vector<char>;
-
-constexpr size_t kMostBytes = size_t{1} << 31;  // Of a message; a rank that sends more is not one of ours.
-
-// The state of an exchange with one other rank: bytes sent, bytes received.
-struct Peer {
-  int rank;
-  int descriptor;
-  const Bytes* message = nullptr;  // What it gets, after room for a header.
-  size_t sent = 0;
-  size_t received = 0;
-  Header header;
-  Bytes part;
-
-  bool has_all() const { return received >= sizeof(Header) && received == sizeof(Header) + header.num_bytes; }
-};
+// Tensors that are reduced begin at multiples of this in a message, so that no element is in two ranges of its bytes.
+constexpr size_t kAlignment = 16;
 
 class Mesh {
  public:
-  Mesh(int rank, int num_ranks, const int* descriptors, int limit_ms) : rank_(rank), limit_ms_(limit_ms) {
-    for (int other = 0, i = 0; other < num_ranks; ++other) {
-      if (other != rank) peers_.push_back(Peer{other, descriptors[i++]});
-    }
+  Mesh(int rank, int num_ranks, const int* descriptors, int limit_ms)
+      : rank_(rank), num_ranks_(num_ranks), limit_ms_(limit_ms), connections_(rank, num_ranks, descriptors, limit_ms) {}
+
+  int num_ranks() const { return num_ranks_; }
+
+  // Has further exchanges go through memory that all ranks share.
+  bool Share(int descriptor) {
+    memory_ = std::make_unique<SharedMemory>(rank_, num_ranks_, descriptor, limit_ms_);
+    return memory_->is_mapped();
   }
 
-  ~Mesh() {
-    for (const Peer& peer : peers_) close(peer.descriptor);
-  }
-
-  int num_ranks() const { return static_cast<int>(peers_.size()) + 1; }
-
-  // Exchanges messages, which begin with room for a header.
-  //
-  // Args:
-  //   messages: One for each rank, in their order, or one for all. This rank's own is not sent.
-  //   parts: Gets the bytes from every rank, in their order; valid until the next exchange.
-  absl::Status Exchange(std::vector<Bytes>* messages, std::vector<std::string_view>* parts) {
+  // Sends each rank its message, or all of them the only one.
+  absl::Status Exchange(const std::vector<Message>& messages, const Consume& consume) {
     ++number_;
-    for (Bytes& message : *messages) {
-      if (message.size() > kMostBytes) return errors::ResourceExhausted("A message to a rank has ", message.size(), " bytes.");
-      const Header header{number_, static_cast<uint32_t>(message.size() - sizeof(Header))};
-      memcpy(message.data(), &header, sizeof(Header));
-    }
-    const auto to = [&](int rank) -> const Bytes& { return (*messages)[messages->size() == 1 ? 0 : rank]; };
-    for (Peer& peer : peers_) {
-      peer.message = &to(peer.rank);
-      peer.sent = peer.received = 0;
-      TF_RETURN_IF_ERROR(Send(&peer));
-    }
-    TF_RETURN_IF_ERROR(Finish());
-    parts->assign(num_ranks(), {});
-    for (const Peer& peer : peers_) (*parts)[peer.rank] = {peer.part.data(), peer.part.size()};
-    const Bytes& own = to(rank_);
-    (*parts)[rank_] = {own.data() + sizeof(Header), own.size() - sizeof(Header)};
-    return absl::OkStatus();
+    if (memory_ != nullptr) return memory_->Exchange(number_, messages, connections_, consume);
+    return connections_.Exchange(number_, messages, consume);
   }
 
   std::mutex mutex;  // One exchange at a time.
 
  private:
-  // Waits until everything is sent and received.
-  absl::Status Finish() {
-    while (true) {
-      std::vector<pollfd> waiting;
-      std::vector<Peer*> which;
-      for (Peer& peer : peers_) {
-        TF_RETURN_IF_ERROR(Receive(&peer));
-        const bool sends = peer.sent < peer.message->size();
-        if (!sends && peer.has_all()) continue;
-        waiting.push_back({peer.descriptor, static_cast<short>((peer.has_all() ? 0 : POLLIN) | (sends ? POLLOUT : 0)), 0});
-        which.push_back(&peer);
-      }
-      if (waiting.empty()) return absl::OkStatus();
-      const int ready = poll(waiting.data(), waiting.size(), limit_ms_);
-      if (ready == 0) return Lost(*which[0], "it did not answer in time");
-      if (ready < 0 && errno != EINTR) return Lost(*which[0], strerror(errno));
-      for (size_t i = 0; i < waiting.size(); ++i) {
-        if (waiting[i].revents & POLLOUT) TF_RETURN_IF_ERROR(Send(which[i]));
-      }
-    }
-  }
-
-  absl::Status Send(Peer* peer) {
-    while (peer->sent < peer->message->size()) {
-      const ssize_t count = send(peer->descriptor, peer->message->data() + peer->sent, peer->message->size() - peer->sent,
-                                 MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count >= 0) {
-        peer->sent += count;
-      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        return absl::OkStatus();
-      } else if (errno != EINTR) {
-        return Lost(*peer, strerror(errno));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Reads the available bytes of this exchange, and none of the next one.
-  absl::Status Receive(Peer* peer) {
-    while (!peer->has_all()) {
-      const bool in_header = peer->received < sizeof(Header);
-      char* into = in_header ? reinterpret_cast<char*>(&peer->header) + peer->received
-                             : peer->part.data() + (peer->received - sizeof(Header));
-      const size_t wanted = (in_header ? sizeof(Header) : sizeof(Header) + peer->header.num_bytes) - peer->received;
-      const ssize_t count = recv(peer->descriptor, into, wanted, MSG_DONTWAIT);
-      if (count == 0) return Lost(*peer, "the other end was closed");
-      if (count < 0) {
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::OkStatus();
-        if (errno == EINTR) continue;
-        return Lost(*peer, strerror(errno));
-      }
-      peer->received += count;
-      if (peer->received == sizeof(Header)) {
-        if (peer->header.number != number_ || peer->header.num_bytes > kMostBytes) return Elsewhere(*peer);
-        peer->part.resize(peer->header.num_bytes);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Lost(const Peer& peer, const std::string& why) const {
-    return errors::Unavailable("The connection to rank ", peer.rank, " of this job is lost: ", why);
-  }
-
-  absl::Status Elsewhere(const Peer& peer) const {
-    return errors::Internal("Rank ", peer.rank, " is at exchange ", peer.header.number, " and rank ", rank_, " at ", number_,
-                            ": their steps differ. This is a fault of the pool, not of the script: please report it with "
-                            "the script.");
-  }
-
   const int rank_;
+  const int num_ranks_;
   const int limit_ms_;
   uint32_t number_ = 0;
-  std::vector<Peer> peers_;
+  Connections connections_;
+  std::unique_ptr<SharedMemory> memory_;
 };
 
 // The meshes of this process, by the numbers that graphs refer to.
@@ -185,8 +76,6 @@ std::shared_ptr<Mesh> Find(int64_t number) {
   const auto found = registry.find(number);
   return found == registry.end() ? nullptr : found->second;
 }
-
-using Parts = std::vector<std::string_view>;
 
 struct Sum {
   template <typename T>
@@ -212,47 +101,55 @@ struct Min {
 };
 
 template <typename T, typename Combine>
-void Fold(const Parts& parts, size_t start, int64_t count, T* out) {
-  // A part begins where the tensor before it ended, so it may be unaligned.
-  memcpy(out, parts[0].data() + start, count * sizeof(T));
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    const char* part = parts[rank].data() + start;
+void Fold(const Parts& parts, int64_t count, char* into) {
+  // A part may be unaligned.
+  for (int64_t i = 0; i < count; ++i) {
+    T value, other;
+    memcpy(&value, parts[0].data() + i * sizeof(T), sizeof(T));
+    memcpy(&other, parts[1].data() + i * sizeof(T), sizeof(T));
+    value = Combine::Of(value, other);
+    memcpy(into + i * sizeof(T), &value, sizeof(T));
+  }
+  for (size_t rank = 2; rank < parts.size(); ++rank) {
     for (int64_t i = 0; i < count; ++i) {
-      T other;
-      memcpy(&other, part + i * sizeof(T), sizeof(T));
-      out[i] = Combine::Of(out[i], other);
+      T value, other;
+      memcpy(&value, into + i * sizeof(T), sizeof(T));
+      memcpy(&other, parts[rank].data() + i * sizeof(T), sizeof(T));
+      value = Combine::Of(value, other);
+      memcpy(into + i * sizeof(T), &value, sizeof(T));
     }
   }
 }
 
 template <typename T>
-void Reduce(const std::string& combine, const Parts& parts, size_t start, Tensor* out) {
-  T* elements = out->flat<T>().data();
+void Reduce(const std::string& combine, const Parts& parts, char* into) {
+  const int64_t count = parts[0].size() / sizeof(T);
   if (combine == "SUM") {
-    Fold<T, Sum>(parts, start, out->NumElements(), elements);
+    Fold<T, Sum>(parts, count, into);
   } else if (combine == "MAX") {
-    Fold<T, Max>(parts, start, out->NumElements(), elements);
+    Fold<T, Max>(parts, count, into);
   } else {
-    Fold<T, Min>(parts, start, out->NumElements(), elements);
+    Fold<T, Min>(parts, count, into);
   }
 }
 
-bool Reduce(const std::string& combine, const Parts& parts, size_t start, Tensor* out) {
-  switch (out->dtype()) {
+// Combines elements of a type; `parts` has as many bytes of each rank.
+bool Reduce(const std::string& combine, DataType dtype, const Parts& parts, char* into) {
+  switch (dtype) {
 #define FDT_REDUCE(T)                       \
   case tensorflow::DataTypeToEnum<T>::value: \
-    Reduce<T>(combine, parts, start, out);  \
+    Reduce<T>(combine, parts, into);        \
     return true;
     TF_CALL_REAL_NUMBER_TYPES(FDT_REDUCE)
     TF_CALL_bool(FDT_REDUCE)
 #undef FDT_REDUCE
     case tensorflow::DT_COMPLEX64:
       if (combine != "SUM") return false;
-      Fold<tensorflow::complex64, Sum>(parts, start, out->NumElements(), out->flat<tensorflow::complex64>().data());
+      Fold<tensorflow::complex64, Sum>(parts, parts[0].size() / sizeof(tensorflow::complex64), into);
       return true;
     case tensorflow::DT_COMPLEX128:
       if (combine != "SUM") return false;
-      Fold<tensorflow::complex128, Sum>(parts, start, out->NumElements(), out->flat<tensorflow::complex128>().data());
+      Fold<tensorflow::complex128, Sum>(parts, parts[0].size() / sizeof(tensorflow::complex128), into);
       return true;
     default:
       return false;
@@ -267,42 +164,25 @@ class ExchangeOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Exchanges the messages that `write` makes, and calls `assemble` to make the outputs from what every rank has sent.
-  template <typename Write, typename Assemble>
-  void Meet(OpKernelContext* context, Write write, Assemble assemble) {
+  // Exchanges the messages that `write` makes; see `Mesh::Exchange`.
+  template <typename Write>
+  void Meet(OpKernelContext* context, Write write, const Consume& consume) {
     const std::shared_ptr<Mesh> mesh = Find(number_);
     OP_REQUIRES(context, mesh != nullptr, errors::FailedPrecondition("The connections of this job are closed."));
     std::lock_guard<std::mutex> lock(mesh->mutex);
-    OP_REQUIRES_OK(context, write(*mesh, &messages_));
+    std::vector<Message> messages;
+    OP_REQUIRES_OK(context, write(mesh->num_ranks(), &messages));
     uint64_t num_bytes = 0;
-    for (const Bytes& message : messages_) num_bytes += message.size() - sizeof(Header);
-    std::vector<std::string_view> parts;
+    for (const Message& message : messages) num_bytes += message.size();
     if (metered_) meter().Begin(num_bytes);
-    const absl::Status exchanged = mesh->Exchange(&messages_, &parts);
+    const absl::Status exchanged = mesh->Exchange(messages, consume);
     if (metered_) meter().End();
     OP_REQUIRES_OK(context, exchanged);
-    OP_REQUIRES_OK(context, assemble(parts));
   }
-
-  // Sends all inputs to all ranks, one after the other.
-  template <typename Assemble>
-  void Meet(OpKernelContext* context, Assemble assemble) {
-    const auto write = [&](const Mesh&, std::vector<Bytes>* messages) {
-      messages->resize(1);
-      Bytes& message = messages->front();
-      message.resize(sizeof(Header));
-      for (int i = 0; i < context->num_inputs(); ++i) Append(context->input(i).tensor_data(), &message);
-      return absl::OkStatus();
-    };
-    Meet(context, write, assemble);
-  }
-
-  static void Append(std::string_view bytes, Bytes* message) { message->insert(message->end(), bytes.begin(), bytes.end()); }
 
  private:
   tensorflow::int64 number_;
   bool metered_;  // Whether it is a step's.
-  std::vector<Bytes> messages_;
 };
 
 class ReduceOp : public ExchangeOp {
@@ -312,18 +192,42 @@ class ReduceOp : public ExchangeOp {
   }
 
   void Compute(OpKernelContext* context) override {
-    Meet(context, [&](const Parts& parts) -> absl::Status {
-      size_t start = 0;
+    static constexpr char kPadding[kAlignment] = {};
+    std::vector<Tensor*> outputs(context->num_inputs());
+    // Where tensors begin in a message.
+    std::vector<size_t> starts;
+    size_t size = 0;
+    const auto write = [&](int, std::vector<Message>* messages) -> absl::Status {
+      messages->resize(1);
       for (int i = 0; i < context->num_inputs(); ++i) {
-        Tensor* out = nullptr;
-        TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &out));
-        for (const auto& part : parts) {
-          if (part.size() < start + out->TotalBytes()) return errors::Internal("Ranks reduce tensors of different sizes.");
+        TF_RETURN_IF_ERROR(context->allocate_output(i, context->input(i).shape(), &outputs[i]));
+        const std::string_view bytes = context->input(i).tensor_data();
+        const size_t padding = (kAlignment - bytes.size() % kAlignment) % kAlignment;
+        messages->front().pieces.push_back(bytes);
+        messages->front().pieces.emplace_back(kPadding, padding);
+        starts.push_back(size);
+        size += bytes.size() + padding;
+      }
+      return absl::OkStatus();
+    };
+    int first = 0;  // The first tensor that is not complete.
+    Meet(context, write, [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
+      for (const size_t other : sizes) {
+        if (other != size) return errors::Internal("Ranks reduce tensors of different sizes.");
+      }
+      const size_t end = start + parts[0].size();
+      for (int i = first; i < context->num_inputs() && starts[i] < end; ++i) {
+        const size_t total = context->input(i).TotalBytes();
+        const size_t from = std::max(start, starts[i]), to = std::min(end, starts[i] + total);
+        if (from < to) {
+          Parts own;
+          for (const auto& part : parts) own.push_back(part.substr(from - start, to - from));
+          char* into = const_cast<char*>(outputs[i]->tensor_data().data()) + (from - starts[i]);
+          if (!Reduce(combine_, outputs[i]->dtype(), own, into)) {
+            return errors::InvalidArgument("Ranks cannot reduce ", DataTypeString(outputs[i]->dtype()), " by ", combine_, ".");
+          }
         }
-        if (!Reduce(combine_, parts, start, out)) {
-          return errors::InvalidArgument("Ranks cannot reduce ", DataTypeString(out->dtype()), " by ", combine_, ".");
-        }
-        start += out->TotalBytes();
+        if (starts[i] + total <= end) first = i + 1;
       }
       return absl::OkStatus();
     });
@@ -340,18 +244,23 @@ class GatherOp : public ExchangeOp {
   }
 
   void Compute(OpKernelContext* context) override {
-    Meet(context, [&](const Parts& parts) -> absl::Status {
-      TensorShape shape = context->input(0).shape();
-      shape.set_dim(0, num_rows_);
-      Tensor* out = nullptr;
-      TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &out));
-      size_t num_bytes = 0;
-      for (const auto& part : parts) num_bytes += part.size();
-      if (num_bytes != out->TotalBytes()) return errors::Internal("Ranks gather other rows than were expected.");
+    const auto write = [&](int, std::vector<Message>* messages) {
+      messages->push_back(Message{{context->input(0).tensor_data()}});
+      return absl::OkStatus();
+    };
+    Tensor* out = nullptr;
+    Meet(context, write, [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
+      if (out == nullptr) {
+        TensorShape shape = context->input(0).shape();
+        shape.set_dim(0, num_rows_);
+        TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &out));
+        const size_t num_bytes = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+        if (num_bytes != out->TotalBytes()) return errors::Internal("Ranks gather other rows than were expected.");
+      }
       char* into = const_cast<char*>(out->tensor_data().data());
-      for (const auto& part : parts) {
-        if (!part.empty()) memcpy(into, part.data(), part.size());
-        into += part.size();
+      for (size_t rank = 0; rank < parts.size(); ++rank) {
+        if (!parts[rank].empty()) memcpy(into + start, parts[rank].data(), parts[rank].size());
+        into += sizes[rank];
       }
       return absl::OkStatus();
     });
@@ -369,7 +278,6 @@ class SwapOp : public ExchangeOp {
   void Compute(OpKernelContext* context) override {
     tensorflow::OpInputList values;
     OP_REQUIRES_OK(context, context->input_list("values", &values));
-    const Tensor& counts = context->input(values.size());
     std::vector<size_t> row_bytes;
     for (const Tensor& value : values) {
       OP_REQUIRES(context, value.dims() > 0 && value.dim_size(0) == values[0].dim_size(0),
@@ -378,63 +286,64 @@ class SwapOp : public ExchangeOp {
       row.RemoveDim(0);
       row_bytes.push_back(row.num_elements() * DataTypeSize(value.dtype()));
     }
-    const auto write = [&](const Mesh& mesh, std::vector<Bytes>* messages) {
-      const auto numbers = counts.flat<int32_t>();
-      int64_t total = 0;
-      bool fits = numbers.size() == mesh.num_ranks();
-      for (int rank = 0; rank < numbers.size(); ++rank) {
-        fits = fits && numbers(rank) >= 0;
-        total += numbers(rank);
+    std::vector<int64_t> counts;
+    const auto write = [&](int num_ranks, std::vector<Message>* messages) -> absl::Status {
+      const auto given = context->input(values.size()).flat<int32_t>();
+      counts.assign(given.data(), given.data() + given.size());
+      const bool fits = std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
+      const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+      if (!fits || given.size() != num_ranks || total != values[0].dim_size(0)) {
+        return errors::InvalidArgument("The counts of rows for each rank do not fit their number.");
       }
-      if (!fits || total != values[0].dim_size(0)) {
-        return absl::Status(errors::InvalidArgument("The counts of rows for each rank do not fit their number."));
-      }
-      messages->resize(mesh.num_ranks());
-      int64_t first = 0;
-      for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-        const int64_t count = numbers(rank);
-        Bytes& message = (*messages)[rank];
-        message.resize(sizeof(Header));
-        Append({reinterpret_cast<const char*>(&count), sizeof(count)}, &message);
+      messages->resize(num_ranks);
+      size_t first = 0;
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        auto& pieces = (*messages)[rank].pieces;
+        pieces.emplace_back(reinterpret_cast<const char*>(&counts[rank]), sizeof(counts[rank]));
         for (int i = 0; i < values.size(); ++i) {
-          Append(std::string_view(values[i].tensor_data()).substr(first * row_bytes[i], count * row_bytes[i]), &message);
+          const std::string_view bytes = values[i].tensor_data();
+          pieces.push_back(bytes.substr(first * row_bytes[i], counts[rank] * row_bytes[i]));
         }
-        first += count;
+        first += counts[rank];
       }
       return absl::OkStatus();
     };
-    Meet(context, write, [&](const Parts& parts) -> absl::Status {
-      Tensor* received = nullptr;
-      TF_RETURN_IF_ERROR(
-          context->allocate_output(values.size(), TensorShape({static_cast<int64_t>(parts.size())}), &received));
-      size_t size = 0;
-      for (const size_t bytes : row_bytes) size += bytes;
-      std::vector<int64_t> numbers;
-      int64_t total = 0;
-      for (const auto& part : parts) {
-        int64_t count = -1;
-        if (part.size() >= sizeof(count)) memcpy(&count, part.data(), sizeof(count));
-        if (count < 0 || part.size() != sizeof(count) + count * size) return errors::Internal("Ranks swap other rows.");
-        received->flat<int32_t>()(numbers.size()) = count;
-        numbers.push_back(count);
-        total += count;
-      }
-      std::vector<size_t> starts(parts.size(), sizeof(int64_t));
-      for (int i = 0; i < values.size(); ++i) {
-        TensorShape shape = values[i].shape();
-        shape.set_dim(0, total);
-        Tensor* out = nullptr;
-        TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &out));
-        char* into = const_cast<char*>(out->tensor_data().data());
-        for (size_t rank = 0; rank < parts.size(); ++rank) {
-          const size_t num_bytes = numbers[rank] * row_bytes[i];
-          if (num_bytes > 0) memcpy(into, parts[rank].data() + starts[rank], num_bytes);
-          into += num_bytes;
-          starts[rank] += num_bytes;
-        }
-      }
-      return absl::OkStatus();
+    Meet(context, write, [&](size_t, const Parts& parts, const std::vector<size_t>&) {
+      return Received(context, values, row_bytes, parts);
     });
+  }
+
+ private:
+  static absl::Status Received(OpKernelContext* context, const tensorflow::OpInputList& values,
+                               const std::vector<size_t>& row_bytes, const Parts& parts) {
+    Tensor* received = nullptr;
+    const TensorShape shape_of_numbers({static_cast<int64_t>(parts.size())});
+    TF_RETURN_IF_ERROR(context->allocate_output(values.size(), shape_of_numbers, &received));
+    const size_t size = std::accumulate(row_bytes.begin(), row_bytes.end(), size_t{0});
+    std::vector<int64_t> numbers;
+    for (const auto& part : parts) {
+      int64_t count = -1;
+      if (part.size() >= sizeof(count)) memcpy(&count, part.data(), sizeof(count));
+      if (count < 0 || part.size() != sizeof(count) + count * size) return errors::Internal("Ranks swap other rows.");
+      received->flat<int32_t>()(numbers.size()) = count;
+      numbers.push_back(count);
+    }
+    const int64_t total = std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+    std::vector<size_t> starts(parts.size(), sizeof(int64_t));
+    for (int i = 0; i < values.size(); ++i) {
+      TensorShape shape = values[i].shape();
+      shape.set_dim(0, total);
+      Tensor* out = nullptr;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &out));
+      char* into = const_cast<char*>(out->tensor_data().data());
+      for (size_t rank = 0; rank < parts.size(); ++rank) {
+        const size_t num_bytes = numbers[rank] * row_bytes[i];
+        if (num_bytes > 0) memcpy(into, parts[rank].data() + starts[rank], num_bytes);
+        into += num_bytes;
+        starts[rank] += num_bytes;
+      }
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -512,6 +421,15 @@ int64_t fdt_mesh_open(int rank, int num_ranks, const int* descriptors, int limit
   std::lock_guard<std::mutex> lock(fdt::registry_mutex);
   fdt::registry[++next] = mesh;
   return next;
+}
+
+// The size of the memory that so many ranks share.
+int64_t fdt_mesh_memory_bytes(int num_ranks) { return fdt::SharedMemory::Size(num_ranks); }
+
+// Has exchanges go through memory that all ranks share; returns whether it could be mapped.
+bool fdt_mesh_share(int64_t number, int descriptor) {
+  const std::shared_ptr<fdt::Mesh> mesh = fdt::Find(number);
+  return mesh != nullptr && mesh->Share(descriptor);
 }
 
 // Closes the connections.

@@ -22,3 +22,6 @@ class OwnMeetingPlace:
         if value is None:
             raise WorkerError(f"nobody said {key}")
         return value
+
+    def memory(self, key: str, num_bytes: int) -> int | None:
+        return None

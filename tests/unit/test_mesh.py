@@ -1,6 +1,8 @@
-"""A rank's connections to all others, over loopback."""
+"""A rank's mesh with all others, by connections over loopback and by memory that they share."""
 
 import json
+import os
+import selectors
 import socket
 import struct
 import threading
@@ -14,6 +16,7 @@ import tensorflow as tf
 
 from fdt.errors import WorkerError
 from fdt.program.layout import Combine
+from fdt.worker.shared_memory import Memories
 from hfdt import mesh
 from hfdt.mesh import Mesh
 
@@ -26,12 +29,21 @@ def _nobody_waits_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh, "_EXCHANGE_S", LIMIT_S)
 
 
+@pytest.fixture(params=[False, True], ids=["connections", "shared memory"], autouse=True)
+def is_shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(Meeting, "has_memory", request.param)
+    return bool(request.param)
+
+
 class Meeting:
-    """See `fdt.worker.runtime.MeetingPlace`."""
+    """See `fdt.worker.runtime.Rendezvous`."""
+
+    has_memory = False
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self._changed = threading.Condition()
+        self._memories = Memories(selectors.PollSelector())
 
     def put(self, key: str, value: bytes) -> None:
         with self._changed:
@@ -45,6 +57,11 @@ class Meeting:
         with self._changed:
             assert self._changed.wait_for(lambda: key in self.values, LIMIT_S)
             return self.values[key]
+
+    def memory(self, key: str, num_bytes: int) -> int | None:
+        with self._changed:
+            memory = self._memories.of(key, num_bytes, threading.get_ident()) if self.has_memory else None
+        return None if memory is None else os.dup(memory.descriptor)
 
 
 def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], rendezvous: Meeting | None = None) -> list[Any]:
@@ -63,13 +80,14 @@ def on_all(num_ranks: int, run: Callable[[Mesh, int], Any], rendezvous: Meeting 
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
-def test_rows_come_in_the_order_of_the_ranks(num_ranks: int) -> None:
+def test_rows_come_in_the_order_of_the_ranks(num_ranks: int, is_shared: bool) -> None:
     # Of every size that is allowed, none of them alike; the largest twice, as far as one may be ahead of another.
     largest = (1 << 22) // num_ranks // 8
     counts = [[rank, 0, 7 * rank + 1, largest, largest] for rank in range(num_ranks)]
 
     def run(connected: Mesh, rank: int) -> list[np.ndarray]:
-        assert largest == connected.max_bytes // 8
+        assert connected.is_shared == is_shared
+        assert largest <= connected.max_bytes // 8
         totals = [sum(each) for each in zip(*counts, strict=True)]
         own = [np.full([count, 2], rank, "int32") for count in counts[rank]]
         return [connected.gather(tf.constant(a), n).numpy() for a, n in zip(own, totals, strict=True)]
@@ -160,13 +178,12 @@ def test_a_rank_that_is_at_another_exchange_is_named() -> None:
         place = json.loads(rendezvous.wait("mesh/0", LIMIT_S))
         with socket.create_connection((place["address"], place["port"])) as other:
             other.sendall(mesh._HELLO.pack(bytes.fromhex(place["token"]), 1))
-            connected = first.result(LIMIT_S)
             other.sendall(struct.pack("<II", 2, 0))
+            # The first exchange tells whether all ranks have the same memory.
             with pytest.raises(
                 tf.errors.InternalError, match="Rank 1 is at exchange 2 and rank 0 at 1: their steps differ"
             ):
-                connected.gather(tf.constant([1.0]), 2)
-            connected.close()
+                first.result(LIMIT_S)
 
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,3 +232,19 @@ def test_counts_that_do_not_fit_the_rows_are_refused(counts: list[int]) -> None:
             connected.swap([tf.zeros([3, 2])], tf.constant(counts))
 
     on_all(2, run)
+
+
+@pytest.mark.parametrize("combine", [Combine.SUM, Combine.MAX])
+def test_large_tensors_are_put_together_range_by_range(combine: Combine) -> None:
+    """Of sizes around that of a chunk of shared memory, none beginning where a chunk does."""
+    chunk = (1 << 18) // 8
+    sizes = [1, chunk - 1, chunk, chunk + 1, 3 * chunk + 7, 0, 2 * chunk]
+    given = [[np.random.default_rng(9 * rank + i).normal(size=n) for i, n in enumerate(sizes)] for rank in range(3)]
+
+    def run(connected: Mesh, rank: int) -> list[np.ndarray]:
+        return [t.numpy() for t in connected.reduce([tf.constant(a) for a in given[rank]], combine)]
+
+    numpy = np.add if combine is Combine.SUM else np.maximum
+    expected = [numpy(numpy(a, b), c) for a, b, c in zip(*given, strict=True)]
+    for found in on_all(3, run):
+        assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
