@@ -1,10 +1,11 @@
-"""Rules for fused batch normalization: its moments are means over all rows of the batch, so they are partial sums."""
+"""Rules for fused batch normalization: its moments are means over all rows of the batch."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from fdt.division import moments
 from fdt.division.walker import Node
 from fdt.program.layout import PARTIAL, WHOLE, Divided
 from fdt.program.size import Dim, is_number, product, value_of
@@ -67,36 +68,28 @@ def forward(node: Node) -> list[Value] | None:
     epsilon, decay = node.attr("epsilon"), node.attr("exponential_avg_factor")
     key = node.op.type, *spread, count.key, epsilon, decay
     x, (scale, offset, *old) = node.inputs[0], [node.held(i, WHOLE) for i in range(1, 5)]
-    size = int((x.shape or ())[spread.index(-1)] or 0)
+    found = moments.together(node.walk, x, axes, scale.dtype, False, node.op.name)
+    if found is None:
+        return None
+    of_batch = [Value(WHOLE, node.op.name, scale.shape, scale.dtype, tensors) for tensors in found]
 
-    def centred(own: tf.Tensor, total: tf.Tensor, n: Any) -> tf.Tensor:
-        return tf.cast(own, total.dtype) - tf.reshape(total / n, spread)
+    def normal(_: int, own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, by: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
+        factor = tf.reshape(tf.math.rsqrt(variance + epsilon) * by, spread)
+        return tf.cast(
+            (tf.cast(own, mean.dtype) - tf.reshape(mean, spread)) * factor + tf.reshape(to, spread), own.dtype
+        )
 
-    def squares(_: int, own: tf.Tensor, total: tf.Tensor, *counted: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.square(centred(own, total, count.of(counted, total.dtype))), axes)
-
-    def normal(
-        _: int, own: tf.Tensor, total: tf.Tensor, squared: tf.Tensor, by: tf.Tensor, to: tf.Tensor, *counted: tf.Tensor
-    ) -> tf.Tensor:
-        n = count.of(counted, total.dtype)
-        factor = tf.reshape(tf.math.rsqrt(squared / n + epsilon) * by, spread)
-        return tf.cast(centred(own, total, n) * factor + tf.reshape(to, spread), own.dtype)
-
-    def moments(
-        _: int, total: tf.Tensor, squared: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *counted: tf.Tensor
-    ) -> list[tf.Tensor]:
-        n = count.of(counted, total.dtype)
+    def told(_: int, mean: tf.Tensor, variance: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
+        old, counted = before[:2], before[2:]
+        n = count.of(counted, mean.dtype)
         # The moving variance gets Bessel's correction: the sum is divided by the number of entries minus one.
-        told = total / n, squared / n * (n / (tf.maximum(n - 1.0, 1.0) if counted else max(n - 1.0, 1.0)))
-        kept = [tf.reshape(before, [-1]) * (1.0 - decay) for before in (mean, variance)] if decay != 1.0 else []
-        moving = [before + new * decay for before, new in zip(kept, told, strict=True)] if kept else list(told)
-        return [*moving, total / n, squared / n, tf.zeros([0], total.dtype)]
+        new = mean, variance * (n / (tf.maximum(n - 1.0, 1.0) if counted else max(n - 1.0, 1.0)))
+        kept = [tf.reshape(each, [-1]) * (1.0 - decay) for each in old] if decay != 1.0 else []
+        moving = [each + now * decay for each, now in zip(kept, new, strict=True)] if kept else list(new)
+        return [*moving, mean, variance, tf.zeros([0], mean.dtype)]
 
-    total = _summed(node, lambda _, own: tf.reduce_sum(tf.cast(own, scale.dtype), axes), [x], size, ("sum", key))
-    squared = _summed(node, squares, [x, total, *count.values], size, ("squares", key))
-    y = node.computed(normal, [x, total, squared, scale, offset, *count.values], layout, key)
-    given = [total, squared, *old, *count.values]
-    whole = node.walk.computed(moments, given, ("moments", key), count=5, alike=True)
+    y = node.computed(normal, [x, *of_batch, scale, offset], layout, key)
+    whole = node.walk.computed(told, [*of_batch, *old, *count.values], ("told", key), count=5, alike=True)
     return [y, *(node.value(WHOLE, tensors, place) for place, tensors in enumerate(whole, 1))]
 
 

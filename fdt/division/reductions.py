@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from fdt.division import moments
 from fdt.division.elementwise import COMBINE_OF
 from fdt.division.walker import Node, for_divided
 from fdt.program.layout import PARTIAL, Divided, Partial
@@ -21,13 +22,15 @@ def reduced(node: Node) -> list[Value] | None:
     axes_whole, layout = node.whole(1), node.layouts[0]
     if layout == PARTIAL and node.op.type in ("Sum", "Mean"):
         return node.run([node.own(0), axes_whole], PARTIAL)
+    if node.op.type == "Mean" and (found := moments.variance(node)) is not None:
+        return found
     if not isinstance(layout, Divided):
         return None
     if layout.dim not in axes:
         kept = layout.dim if node.attr("keep_dims") else layout.dim - sum(axis < layout.dim for axis in axes)
         return node.run([node.own(0), axes_whole], layout.at(kept))
     if node.op.type == "Mean":
-        return _mean(node, axes)
+        return moments.mean(node, axes) or _mean(node, axes)
     if node.op.type == "Sum":
         return node.run([node.own(0), axes_whole], PARTIAL)
     if node.op.type in COMBINE_OF:

@@ -235,6 +235,7 @@ class Walk(Conversions):
         owners: For functions that receive gradients: of each gradient its variable's layout, and whether it is rows and ids.
         joined: From the size of tensors that were concatenated along rows to their layout.
         weights: Weights in parts that were put together.
+        variances: By path and operation, variances that were found together with means; see `moments.py`.
         numbers_drawn: How many random numbers every worker draws for all workers.
         fixing: The script's operations that need the number of a size that differs from batch to batch.
     """
@@ -280,6 +281,7 @@ class Walk(Conversions):
         self.owners: dict[str, list[tuple[Layout, bool]]] = {}
         self.joined: dict[Dim, Divided] = {}
         self.weights = Weights()
+        self.variances: dict[tuple[str, str], tuple[Wire, ...]] = {}
         self._rules = rules
         self._paths: list[str] = []
 

@@ -164,16 +164,16 @@ class ExchangeOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Exchanges the messages that `write` makes; see `Mesh::Exchange`.
+  // Exchanges the messages that `write` makes of the first inputs; see `Mesh::Exchange`.
   template <typename Write>
-  void Meet(OpKernelContext* context, Write write, const Consume& consume) {
+  void Meet(OpKernelContext* context, int num_inputs, Write write, const Consume& consume) {
     const std::shared_ptr<Mesh> mesh = Find(number_);
     OP_REQUIRES(context, mesh != nullptr, errors::FailedPrecondition("The connections of this job are closed."));
     std::lock_guard<std::mutex> lock(mesh->mutex);
     std::vector<Message> messages;
     OP_REQUIRES_OK(context, write(mesh->num_ranks(), &messages));
     uint64_t num_bytes = 0;
-    for (const Message& message : messages) num_bytes += message.size();
+    for (int i = 0; i < num_inputs; ++i) num_bytes += context->input(i).TotalBytes();
     if (metered_) meter().Begin(num_bytes);
     const absl::Status exchanged = mesh->Exchange(messages, consume);
     if (metered_) meter().End();
@@ -211,7 +211,7 @@ class ReduceOp : public ExchangeOp {
       return absl::OkStatus();
     };
     int first = 0;  // The first tensor that is not complete.
-    Meet(context, write, [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
+    const auto reduce = [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
       for (const size_t other : sizes) {
         if (other != size) return errors::Internal("Ranks reduce tensors of different sizes.");
       }
@@ -230,7 +230,8 @@ class ReduceOp : public ExchangeOp {
         if (starts[i] + total <= end) first = i + 1;
       }
       return absl::OkStatus();
-    });
+    };
+    Meet(context, context->num_inputs(), write, reduce);
   }
 
  private:
@@ -249,7 +250,7 @@ class GatherOp : public ExchangeOp {
       return absl::OkStatus();
     };
     Tensor* out = nullptr;
-    Meet(context, write, [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
+    Meet(context, 1, write, [&](size_t start, const Parts& parts, const std::vector<size_t>& sizes) -> absl::Status {
       if (out == nullptr) {
         TensorShape shape = context->input(0).shape();
         shape.set_dim(0, num_rows_);
@@ -308,7 +309,7 @@ class SwapOp : public ExchangeOp {
       }
       return absl::OkStatus();
     };
-    Meet(context, write, [&](size_t, const Parts& parts, const std::vector<size_t>&) {
+    Meet(context, values.size(), write, [&](size_t, const Parts& parts, const std::vector<size_t>&) {
       return Received(context, values, row_bytes, parts);
     });
   }
