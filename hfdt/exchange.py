@@ -56,6 +56,7 @@ class HorovodExchange:
         self.num_workers: int = hvd.size()
         self.ranks: tuple[int, ...] = (hvd.rank(),)
         self.on_cpu = not tf.config.get_visible_devices("GPU")
+        self.is_near = self.on_cpu and mesh.is_shared
         self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
 
     def reduce(

@@ -14,13 +14,15 @@ class Exchange(Protocol):
     """Adds the operations by which workers exchange values to a divided step.
 
     A graph may hold the part of one worker, as in training, or of all workers; `ranks` lists them. Operations of the kinds
-    `in_turn` run one after the other, in the order of the step. `on_cpu` decides in which order matrix products are computed.
+    `in_turn` run one after the other, in the order of the step. `on_cpu` decides in which order matrix products are computed;
+    `is_near`, whether an exchange takes less time than a pass over a layer's values.
     """
 
     num_workers: int
     ranks: tuple[int, ...]
     in_turn: frozenset[str]
     on_cpu: bool
+    is_near: bool
 
     def reduce(
         self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
@@ -121,6 +123,7 @@ class Alone:
 
     in_turn: frozenset[str] = frozenset()
     on_cpu = True
+    is_near = False
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

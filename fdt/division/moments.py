@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from fdt.division.walker import Node, Walk
 from fdt.program.body import Wire
-from fdt.program.layout import WHOLE, Divided
+from fdt.program.layout import PARTIAL, WHOLE, Divided
 from fdt.program.size import product
 from fdt.program.value import Value
 
@@ -33,6 +33,8 @@ def together(
     layout, shape = value.layout, value.shape
     if not isinstance(layout, Divided) or shape is None or any(shape[axis] is None for axis in axes):
         return None
+    if walk.exchange.is_near:
+        return _in_turn(walk, value, axes, dtype, keep, reader)
     rest = [size for axis in axes if axis != layout.dim and (size := shape[axis]) is not None]
     counts = walk.sizes(lambda _: [product([size, *rest]) for size in layout.sizes])
     order, workers = list(axes), walk.exchange.num_workers
@@ -63,14 +65,47 @@ def together(
     return walk.computed(combined, [whole, counts], ("together", *key), count=2, alike=True)
 
 
+def _in_turn(
+    walk: Walk, value: Value, axes: Sequence[int], dtype: tf.DType, keep: bool, reader: str
+) -> list[tuple[Wire, ...]]:
+    """Finds the mean, and then the variance about it: two exchanges, and a pass over the values less."""
+    shape, order = value.shape or (), list(axes)
+    sizes = [size for axis in axes if (size := shape[axis]) is not None]
+    count = walk.sizes(lambda _: [product(sizes)])
+    kept = [
+        tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keeps or axis not in axes)
+        for keeps in (True, keep)
+    ]
+
+    def total(_: int, entries: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(entries, dtype), order, keepdims=True) / tf.cast(number[0], dtype)
+
+    def squares(_: int, entries: tf.Tensor, mean: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        differences = tf.math.squared_difference(tf.cast(entries, dtype), mean)
+        return tf.reduce_sum(differences, order, keepdims=keep) / tf.cast(number[0], dtype)
+
+    key = ("in turn", *order, dtype, keep)
+    (parts,) = walk.computed(total, [value, count], ("mean", *key))
+    mean = walk.converted(Value(PARTIAL, value.source, kept[0], dtype, parts), WHOLE, reader)
+    (parts,) = walk.computed(squares, [value, mean, count], ("variance", *key))
+    variance = walk.converted(Value(PARTIAL, value.source, kept[1], dtype, parts), WHOLE, reader)
+    (means,) = (
+        [walk.tensors(mean)]
+        if keep
+        else walk.computed(lambda _, m: tf.squeeze(m, order), [mean], ("flat", *key), alike=True)
+    )
+    return [tuple(means), tuple(walk.tensors(variance))]
+
+
 def mean(node: Node, axes: set[int]) -> list[Value] | None:
     """Mean, where the variance about it is needed too, as `tf.nn.moments` computes it: finds both.
 
     Returns:
-        The mean; None if the step needs no variance, or one of sizes that are not known.
+        The mean; None if the step needs no variance, or one of sizes that are not known, or if exchanges take little time.
     """
     reader, value = _variance(node.op.made), node.inputs[0]
-    if reader is None or value.dtype not in (tf.float32, tf.float64) or node.walk.own_rows is not None:
+    is_apart = node.walk.exchange.is_near or node.walk.own_rows is not None
+    if reader is None or value.dtype not in (tf.float32, tf.float64) or is_apart:
         return None
     found = together(node.walk, value, sorted(axes), value.dtype, node.attr("keep_dims"), node.op.name)
     if found is None:

@@ -13,6 +13,7 @@ class Together:
 
     in_turn: frozenset[str] = frozenset()
     on_cpu = True
+    is_near = False
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
