@@ -39,8 +39,8 @@ class HorovodExchange:
     """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`.
 
     Horovod carries large values, and values within branches and loops, whose order may differ between ranks; on GPUs, and if
-    they are rounded, gradients of any size. The mesh carries other small values, one after the other, since each exchange
-    blocks a thread while it waits for other ranks.
+    they are rounded, gradients of any size. The mesh carries other small values, and large ones where ranks share memory, one
+    after the other, since each exchange blocks a thread while it waits for other ranks.
     """
 
     # All ranks run mesh operations in the step's order.
