@@ -47,6 +47,8 @@ def together(
         about = entries - mean
         rest_of_mean = tf.reduce_sum(about, order, keepdims=keep) / count
         squares = tf.reduce_sum(tf.square(about), order, keepdims=keep) - count * tf.square(rest_of_mean)
+        # Of equal numbers rounding may leave less than nothing, of which a script may take the root.
+        squares = tf.where(squares < 0, tf.zeros_like(squares), squares)
         return tf.stack([mean if keep else tf.squeeze(mean, order), rest_of_mean, squares])[None]
 
     def combined(_: int, parts: tf.Tensor, numbers: tf.Tensor) -> list[tf.Tensor]:

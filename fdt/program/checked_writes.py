@@ -55,7 +55,7 @@ def _ranks(graph: tf.compat.v1.GraphDef) -> dict[str, int]:
 
 
 def _has_rows(indices: int | None, updates: int | None) -> bool:
-    """Whether updates have a row for each index: a single number, or a single row, has fewer dimensions."""
+    """Whether updates have a row for each index: a single number for all has no dimension."""
     return indices == 1 and updates is not None and updates > 1
 
 
