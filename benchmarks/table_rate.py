@@ -6,7 +6,8 @@
 A step takes 64 sets of 20 ids of a table of so many rows of 64 numbers (`models/lookups.py`). Its bytes are what all workers
 together hand to exchanges, over what they need to: ids and rows that are looked up, rows of gradients and their ids.
 Keras 2's optimizers have kernels of their own for rows, and its `fit` alone works with ParameterServerStrategy: it is measured
-too. With `--hosts`, workers are also on as many hosts of the laboratory (`benchmarks/lab`), which needs root.
+too. With `--hosts`, all but plain Keras are also measured on as many hosts of the laboratory (`benchmarks/lab`), which needs
+root: a worker of each kind, and a parameter server, to a host.
 """
 
 import argparse
@@ -21,11 +22,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lab.link import Link
+from lab.network import DEVICE, POOL, Network
 from lab.pool import Lab
 from processes import ROOT, Finished, checked_out, fdt, python, run
 from record import Content, Record
 from rows import FIT, PEER, models_path
 from tables import table
+
+from fdt.forecast import quantities
 
 PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy")
 _PS = "benchmarks/peers/ps_fit.py"
@@ -39,8 +44,8 @@ def _horovod(ranks: int, *options: str) -> tuple[list[str], dict[str, str]]:
     return [*started, "lookups", *options], models_path()
 
 
-def _servers() -> tuple[list[str], dict[str, str]]:
-    options = ["--workers", "2", "--servers", "2", "--steps-per-execution", "10"]
+def _servers(number: int) -> tuple[list[str], dict[str, str]]:
+    options = ["--workers", str(number), "--servers", str(number), "--steps-per-execution", "10"]
     return [*python(_PS), "lookups", *options], {**models_path(), **_KERAS_2}
 
 
@@ -52,7 +57,7 @@ OTHERS = {
     "plain keras.fit, Keras 2": lambda: ([*python(FIT), "lookups"], _KERAS_2),
     "Horovod by hand, 2 ranks": lambda: _horovod(2),
     _DENSE: lambda: _horovod(2, "--sparse-as-dense"),
-    "ParameterServerStrategy, 2 workers, 2 servers, MinSizePartitioner": _servers,
+    "ParameterServerStrategy, 2 workers, 2 servers, MinSizePartitioner": lambda: _servers(2),
 }
 
 
@@ -74,6 +79,33 @@ def over_hosts(hosts: int, bandwidth: str, table: dict[str, str], options: list[
         **_rates(Finished(ran.output, ran.seconds).result()),
         "bytes": ran.report["fits"][-1]["bytes_per_step"],
     }
+
+
+def horovod_over_hosts(
+    hosts: int, bandwidth: str, dense: bool, table: dict[str, str], options: list[str]
+) -> dict[str, Any]:
+    """Trains with Horovod by hand, a rank to a host; `peers/ssh` is what horovodrun starts them by."""
+    with Network(hosts, Link(8 * quantities.bandwidth(bandwidth))) as network:
+        where = ["-H", ",".join(f"{network.address(host)}:1" for host in network.hosts)]
+        started = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(hosts), *where, "--gloo"]
+        started += ["--network-interfaces", DEVICE, *python(PEER), "lookups", *options, *["--sparse-as-dense"] * dense]
+        path = {"PATH": f"{ROOT / 'benchmarks/peers'}:{os.environ['PATH']}"}
+        given = {**models_path(), **table, **path, **_places(network)}
+        return _rates(run(network.inside(POOL, started), given).result())
+
+
+def servers_over_hosts(hosts: int, bandwidth: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
+    """Trains by ParameterServerStrategy, a worker and a server to a host."""
+    command, environment = _servers(hosts)
+    with Network(hosts, Link(8 * quantities.bandwidth(bandwidth))) as network:
+        given = {**environment, **table, **_places(network)}
+        return _rates(run(network.inside(POOL, [*command, *options]), given).result())
+
+
+def _places(network: Network) -> dict[str, str]:
+    """Returns what tells peers where hosts are."""
+    hosts = " ".join(f"{network.address(host)}={network.namespace(host)}" for host in network.hosts)
+    return {"LAB_HOSTS": hosts, "LAB_ADDRESS": network.address(POOL)}
 
 
 @contextlib.contextmanager
@@ -160,7 +192,14 @@ def main() -> int:
                     record.add("run", keras_2, row="fdt run --workers 2, Keras 2", **about)
                     for hosts in options.hosts:
                         joined = partial(over_hosts, hosts, options.bandwidth, kind, given)
-                        record.add("run", joined, row=f"fdt run, {hosts} hosts, {options.bandwidth}/s", **about)
+                        on = f", {hosts} hosts"
+                        record.add("run", joined, row=f"fdt run{on}", **about)
+                        for dense in (False, True)[: 1 + (rows <= _MOST_DENSE_ROWS)]:
+                            name = "the same, sparse as dense" if dense else "Horovod by hand"
+                            peer = partial(horovod_over_hosts, hosts, options.bandwidth, dense, kind, given)
+                            record.add("run", peer, row=name + on, **about)
+                        peer = partial(servers_over_hosts, hosts, options.bandwidth, kind, given)
+                        record.add("run", peer, row=f"ParameterServerStrategy{on}", **about)
                     for title in [title for title in OTHERS if title != _DENSE or rows <= _MOST_DENSE_ROWS]:
                         record.add("run", partial(other, title, kind, given), row=title, **about)
     print("\n" + record.markdown())

@@ -1,8 +1,9 @@
-"""What TensorFlow's own parameter server training needs on one machine, by its guide.
+"""What TensorFlow's own parameter server training needs on one machine or on hosts of the laboratory, by its guide.
 
 The guide is "Parameter server training with ParameterServerStrategy" on tensorflow.org. Every task is a process, told
 its place by TF_CONFIG; workers and parameter servers run `ps_task.py`, the coordinator is the script itself. Ports are
-asked of the system.
+asked of the system. On hosts of the laboratory (LAB_HOSTS has a word ADDRESS=NAMESPACE for each, LAB_ADDRESS is the
+coordinator's) each host has a worker and a server.
 """
 
 import argparse
@@ -94,8 +95,8 @@ def start(num_workers: int, num_threads: int, num_servers: int = 1) -> tf.distri
     servers = [("ps", number) for number in range(num_servers)]
     tasks = [("chief", 0), *servers, *(("worker", number) for number in range(num_workers))]
     addresses: dict[str, list[str]] = {}
-    for (job, _), port in zip(tasks, _free_ports(len(tasks)), strict=True):
-        addresses.setdefault(job, []).append(f"localhost:{port}")
+    for (job, number), port in zip(tasks, _free_ports(len(tasks)), strict=True):
+        addresses.setdefault(job, []).append(f"{_host(job, number)[0]}:{port}")
     _tasks.extend(_start_task(addresses, job, number, num_threads) for job, number in tasks if job != "chief")
     os.environ |= {"GRPC_FAIL_FAST": "use_caller", "TF_CONFIG": _config(addresses, "chief", 0)}
     partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(256 << 10, num_servers)
@@ -107,6 +108,15 @@ def start(num_workers: int, num_threads: int, num_servers: int = 1) -> tf.distri
 def report(steps: int, seconds: list[float], **more: Any) -> None:
     """Prints the line that the benchmark reads."""
     print("RESULT", json.dumps({"steps": steps, "epoch_seconds": seconds, **more}), flush=True)
+
+
+def _host(job: str, number: int) -> tuple[str, list[str]]:
+    """Returns a task's address, and what starts a command where it runs."""
+    hosts = os.environ.get("LAB_HOSTS", "").split()
+    if not hosts or job == "chief":
+        return os.environ.get("LAB_ADDRESS", "localhost"), []
+    address, _, namespace = hosts[number % len(hosts)].partition("=")
+    return address, ["ip", "netns", "exec", namespace]
 
 
 def _free_ports(num_ports: int) -> list[int]:
@@ -124,4 +134,5 @@ def _config(addresses: dict[str, list[str]], job: str, number: int) -> str:
 
 def _start_task(addresses: dict[str, list[str]], job: str, number: int, num_threads: int) -> subprocess.Popen[bytes]:
     environment = os.environ | {"TF_CONFIG": _config(addresses, job, number)}
-    return subprocess.Popen([sys.executable, str(TASK), str(num_threads)], env=environment, stdin=subprocess.PIPE)
+    command = [*_host(job, number)[1], sys.executable, str(TASK), str(num_threads)]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
