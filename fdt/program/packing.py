@@ -20,6 +20,10 @@ _ALIGNMENT_BYTES = 64
 _SIZE = np.dtype("<i8")
 # Smaller values are not cut: they travel whole at once.
 _CUT_BYTES = 8 << 20
+# Smaller values travel though they are zero: looking at them, and saying so, is not worth it.
+_ZERO_BYTES = 64 << 10
+# How many bytes are looked at together.
+_LOOK_BYTES = 1 << 20
 # TensorFlow's limit.
 _MAX_RANK = 254
 
@@ -136,8 +140,12 @@ def unpack_state(
         ProtocolError: The contents do not fit the descriptions.
     """
     wanted = spans or {}
+    for i in state.zeros:
+        shape = tuple(specs[i].shape)
+        yield i, [np.zeros((wanted[i][1], *shape[1:]) if i in wanted else shape, dtype_of(specs[i]))]
     pieces: dict[int, list[np.ndarray]] = {i: [] for rows in state.rows for i in rows.variables}
-    whole = [i for i in state.variables if i not in pieces]
+    elsewhere = {*pieces, *state.zeros}
+    whole = [i for i in state.variables if i not in elsewhere]
     for i, value in zip(whole, unpack(opened(0), [specs[i] for i in whole]), strict=True):
         start, count = wanted.get(i, (0, len(value) if value.ndim else 0))
         yield i, [value[start : start + count] if i in wanted else value]
@@ -163,6 +171,8 @@ def unpack_state(
 def cut_state(values: Mapping[int, np.ndarray], num_parts: int) -> tuple[job_pb2.State, list[list[np.ndarray]]]:
     """Describes variables' values, large ones cut by rows, so that a worker that holds some rows of them reads those alone.
 
+    Of large values that are zero, as an optimizer's moments before the first step, nothing travels.
+
     Args:
         values: The values by the variables' indices.
         num_parts: For how many workers they are cut.
@@ -170,9 +180,11 @@ def cut_state(values: Mapping[int, np.ndarray], num_parts: int) -> tuple[job_pb2
     Returns:
         The state without its payloads, and the content of each of them (see `laid_out`); these share the values' memory.
     """
-    cut = [i for i, value in values.items() if _is_cut(value, num_parts)]
-    state = job_pb2.State(variables=[*values])
-    contents = [laid_out([value for i, value in values.items() if i not in cut])]
+    zeros = {i for i, value in values.items() if _is_zero(value)}
+    cut = [i for i, value in values.items() if i not in zeros and _is_cut(value, num_parts)]
+    state = job_pb2.State(variables=[*values], zeros=zeros)
+    elsewhere = zeros.union(cut)
+    contents = [laid_out([value for i, value in values.items() if i not in elsewhere])]
     if cut:
         counts = [shares(len(values[i]), num_parts) for i in cut]
         starts = [0] * len(cut)
@@ -182,6 +194,16 @@ def cut_state(values: Mapping[int, np.ndarray], num_parts: int) -> tuple[job_pb2
             contents.append(laid_out([values[i][start : start + count] for i, start, count in pieces]))
             starts = [start + count for start, count in zip(starts, rows.counts, strict=True)]
     return state, contents
+
+
+def _is_zero(value: np.ndarray) -> bool:
+    if value.nbytes < _ZERO_BYTES or value.dtype.kind in "OSU":
+        return False
+    packed = content(value)
+    words = packed[: packed.size // 8 * 8].view(np.uint64)
+    step = _LOOK_BYTES // 8
+    looked_at = (words[start : start + step] for start in range(0, words.size, step))
+    return not packed[words.nbytes :].any() and not any(np.bitwise_or.reduce(each) for each in looked_at)
 
 
 def _is_cut(value: np.ndarray, num_parts: int) -> bool:

@@ -136,14 +136,16 @@ class ForgetProgram(_message.Message):
     def __init__(self, program: _Optional[int] = ...) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("variables", "payload", "rows")
+    __slots__ = ("variables", "payload", "rows", "zeros")
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    ZEROS_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedScalarFieldContainer[int]
     payload: _blobs_pb2.Payload
     rows: _containers.RepeatedCompositeFieldContainer[Rows]
-    def __init__(self, variables: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ...) -> None: ...
+    zeros: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, variables: _Optional[_Iterable[int]] = ..., payload: _Optional[_Union[_blobs_pb2.Payload, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ..., zeros: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Rows(_message.Message):
     __slots__ = ("variables", "counts", "payload")

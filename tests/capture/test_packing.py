@@ -124,7 +124,7 @@ def test_rows_of_several_workers_are_one_value_and_only_what_is_wanted_is_opened
 
 @given(num_rows=st.integers(0, 20), num_parts=st.integers(1, 5))
 def test_a_worker_opens_its_own_rows_of_large_values_and_those_that_are_whole(num_rows: int, num_parts: int) -> None:
-    table = np.broadcast_to(np.arange(float(num_rows))[:, None], (num_rows, 1 << 18))
+    table = np.broadcast_to(np.arange(1.0, num_rows + 1.0)[:, None], (num_rows, 1 << 18))
     values = {2: np.arange(3.0), 0: table, 5: np.array([b"text"], object)}
     specs = [program_pb2.Tensor(dtype="float64", shape=(1,)) for _ in range(6)]
     for i, value in values.items():
@@ -148,3 +148,21 @@ def test_a_worker_opens_its_own_rows_of_large_values_and_those_that_are_whole(nu
         assert np.array_equal(found[2], values[2]) and found[5].tolist() == [b"text"]
         start += count
     assert np.array_equal(joined(dict(unpack_state(state, packed.__getitem__, specs))[0]), table)
+
+
+@pytest.mark.parametrize("last", [0.0, -0.0, 1.0, float("nan")])
+def test_of_large_zeros_nothing_travels(last: float) -> None:
+    """A negative zero is none: its sign is kept."""
+    large = np.zeros((1 << 14) + 1, np.float32)
+    large[-1] = last
+    values = {0: large, 1: np.zeros(3)}
+    specs = [program_pb2.Tensor(dtype=str(value.dtype), shape=value.shape) for value in values.values()]
+    state, contents = cut_state(values, 2)
+    packed = [b"".join(bytes(piece) for piece in pieces) for pieces in contents]
+    is_zero = last == 0 and not np.signbit(last)
+    assert [*state.zeros] == [0] * is_zero
+    assert (len(packed[0]) < large.nbytes) == is_zero
+    found = {i: joined(pieces) for i, pieces in unpack_state(state, packed.__getitem__, specs)}
+    assert all(found[i].tobytes() == value.tobytes() for i, value in values.items())
+    (wanted,) = dict(unpack_state(state, packed.__getitem__, specs, {0: (5, 7)}))[0]
+    assert wanted.tobytes() == large[5:12].tobytes()

@@ -14,9 +14,8 @@ _IDLE_UNLESS = {"ModelCheckpoint": "save_freq", "BackupAndRestore": "save_freq",
 # Horovod's, which gives the only rank the weights that it has.
 _BROADCASTS = "BroadcastGlobalVariablesCallback"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-_TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
-# Callbacks of Keras whose hooks of a validation's batches, if not overridden, only count within `fit`.
-_COUNT_TESTS = ("ProgbarLogger", "TensorBoard")
+# Callbacks of Keras whose hooks of batches that train nothing, if not overridden, only count.
+_COUNT = ("ProgbarLogger", "TensorBoard")
 # A training that is only checked writes checkpoint files of at most so many epochs.
 _MAX_CHECKPOINTS = 16
 
@@ -96,16 +95,18 @@ def _written(callback: Any, epochs: range) -> Sequence[int]:
     return sorted({*own, *epochs[-1:]})
 
 
-def watches_tests(keras: KerasVersion, callbacks: Any) -> str | None:
-    """Returns the class of a callback that is called for each batch of a validation; None if there is none.
+def watches(keras: KerasVersion, callbacks: Any, kind: str) -> str | None:
+    """Returns the class of a callback that is called for each batch that trains nothing; None if there is none.
 
     Args:
         keras: The model's generation of Keras.
-        callbacks: Those that the script gave to `fit`.
+        callbacks: Those that the script gave.
+        kind: "test" or "predict", what is done with the batches.
     """
-    idle = [vars(getattr(keras.callbacks, name)).get(hook) for name in _COUNT_TESTS for hook in _TEST_BATCH_HOOKS]
+    hooks = (f"on_{kind}_batch_begin", f"on_{kind}_batch_end")
+    idle = [vars(getattr(keras.callbacks, name)).get(hook) for name in _COUNT for hook in hooks]
     for callback in flatten(keras, callbacks):
-        for hook in (getattr(callback, name, None) for name in _TEST_BATCH_HOOKS):
+        for hook in (getattr(callback, name, None) for name in hooks):
             if hook is not None and not keras.is_default(hook) and getattr(hook, "__func__", hook) not in idle:
                 return type(callback).__name__
     return None

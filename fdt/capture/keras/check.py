@@ -11,7 +11,7 @@ from fdt.base.config import RunConfig
 from fdt.capture.inspection import Inspection, SeenStep
 from fdt.capture.keras.callbacks import write_files
 from fdt.capture.keras.evaluation import Evaluation
-from fdt.capture.keras.evaluation_function import RemoteTestFunction
+from fdt.capture.keras.evaluation_function import RemoteFunction
 from fdt.capture.keras.hooks import KerasHooks, check_model
 from fdt.capture.keras.on_batch import batches_like
 from fdt.capture.keras.opening import opening_lines
@@ -98,7 +98,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         self._evaluation = evaluation = Evaluation(self._config, self._keras, model, arguments)
         try:
             self._keras.read_validation(model, arguments)
-            function = RemoteTestFunction(model, lambda *_: None)
+            function = RemoteFunction(model, evaluation.function, lambda *_: None)
             return evaluation.line() if evaluation.trace(function) else line_here(evaluation.stays)
         finally:
             self._evaluation = None
@@ -242,10 +242,8 @@ class CheckedRun(TracedRun):
         lines += step_lines(self._config, self.traced, self.shapes)
         if self.validation is not None:
             lines.append(self.validation)
-        evaluate = (
-            "evaluate" if self._config.mode == "async" else "evaluate on data that workers do not read from files"
-        )
-        lines.append(f"stays here: callbacks, {evaluate}, predict")
+        data = "" if self._config.mode == "async" else " on data that workers do not read from files"
+        lines.append(f"stays here: callbacks, evaluate and predict{data}")
         return lines
 
 

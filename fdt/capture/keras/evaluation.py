@@ -1,24 +1,28 @@
-"""Runs the validations of one `fit`, or one `evaluate` of the script's, on the pool; `test_function` calls it for each step.
+"""Runs the validations of one `fit`, or one `evaluate` or `predict` of the script's, on the pool; `test_function` or
+`predict_function` calls it for each step.
 
 The workers have the weights, so none travel: a test step is a program of the same job, which gets the training's variables by
-a copy on the workers. Only metrics come home.
+a copy on the workers. Only metrics and predictions come home.
 """
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fdt.base.config import RunConfig
-from fdt.capture.keras.evaluation_function import RemoteTestFunction
-from fdt.capture.keras.evaluation_step import trace_test_step
+from fdt.capture.keras.evaluation_function import RemoteFunction
+from fdt.capture.keras.evaluation_step import trace_step_of
 from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import TracedStep
+from fdt.client.answers import StepResult
 from fdt.client.data import ReadBatches, RowBatches
 from fdt.client.job import Job
 from fdt.errors import UnsupportedError
@@ -34,10 +38,12 @@ class Evaluation:
     Attributes:
         model: The Keras model.
         what: What it is, for the opening line.
+        function: The model's function that makes its steps.
         stays: Why they run on this machine; None if the pool makes them, as far as that is known.
     """
 
-    num_together, sends_arrays, streams, why_streamed, what = 1, True, False, "", "validation"
+    num_together, sends_arrays, streams, why_streamed = 1, True, False, ""
+    what, function = "validation", "test_function"
 
     def __init__(
         self,
@@ -95,7 +101,7 @@ class Evaluation:
         validated = [e for e in epochs if (e % every == 0 if isinstance(every, int) else e in every)]
         return float(len(validated) * (epoch if steps is None else steps))
 
-    def trace(self, function: RemoteTestFunction) -> bool:
+    def trace(self, function: RemoteFunction) -> bool:
         """Traces the step, the first time; returns whether the pool makes it.
 
         Args:
@@ -113,7 +119,7 @@ class Evaluation:
         assert self.batches is not None
         rows = self.batches.rows
         with self._keras.building_layers(self.model, rows):
-            return trace_test_step(self._config, self._keras, self.model, element, rows)
+            return trace_step_of(self.function, self._config, self._keras, self.model, element, rows)
 
     def shows_each_batch(self) -> bool:
         """Whether a progress bar shows the numbers of each batch."""
@@ -125,7 +131,7 @@ class Evaluation:
         return f"{self.what} runs on the workers, on {self.batches.num_rows:,} rows {self.batches.way}"
 
     @contextlib.contextmanager
-    def running(self, run: Run, function: RemoteTestFunction) -> Iterator[None]:
+    def running(self, run: Run, function: RemoteFunction) -> Iterator[None]:
         """Makes the steps of one validation, which a test function is called for within the context.
 
         Args:
@@ -146,8 +152,8 @@ class Evaluation:
 
     def run_step(self, iterator: Any) -> Any:
         """Replaces one call of Keras's test_function."""
-        assert self._lent is not None and self._step is not None and self.batches is not None
-        job, variables = self._lent
+        assert self._lent is not None and self._step is not None
+        _, variables = self._lent
         items = list(itertools.islice(iterator, self._keras.steps_per_execution(self.model)))
         if not items:
             self._ran_out = True
@@ -155,17 +161,23 @@ class Evaluation:
         with self._told(), variables.busy():
             if not self._in_epoch:
                 self._logs = self._step.traced.placeholder()
-            variables.enter(job, self._step)
-            for item in items:
-                self._in_epoch += 1
-                self.batches.run(job, self._step.program, item)
-                counter = self._keras.test_counter(self.model)
-                if counter is not None:
-                    counter.assign_add(1)
-            variables.ran(self._step)
+            self._send(items)
             if self.shows_each_batch():
                 self._refresh_logs(len(items))
         return self._logs
+
+    def _send(self, items: Sequence[Any], results: bool = False) -> list[StepResult | None]:
+        """Sends steps; returns their outputs, if they are wanted."""
+        assert self._lent is not None and self._step is not None and self.batches is not None
+        job, variables = self._lent
+        variables.enter(job, self._step)
+        sent = [self.batches.run(job, self._step.program, item, results) for item in items]
+        self._in_epoch += len(items)
+        counter = self._keras.counter_of(self.model, self.function)
+        if counter is not None:
+            counter.assign_add(len(items))
+        variables.ran(self._step)
+        return sent
 
     def _refresh_logs(self, steps: int) -> None:
         """Gives the progress bar the newest numbers, as `Run` does in training."""
@@ -213,6 +225,10 @@ class Evaluation:
             self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
         self._in_epoch, self._ran_out = 0, False
 
+    def returned(self, result: Any) -> Any:
+        """Returns what the script gets for what Keras's method returned."""
+        return result
+
 
 class ScriptedEvaluation(Evaluation):
     """One `evaluate` that the script calls: on the pool if its data are files that the workers read.
@@ -225,3 +241,60 @@ class ScriptedEvaluation(Evaluation):
     def shows_each_batch(self) -> bool:
         """See `Evaluation`."""
         return self._arguments["verbose"] not in (0, 2)
+
+
+class Prediction(ScriptedEvaluation):
+    """One `predict` that the script calls, on the pool under the same condition."""
+
+    what, function = "predict", "predict_function"
+
+    def run_step(self, data: Any) -> Any:
+        """Replaces one call of Keras's predict_function; returns what the workers still have to compute."""
+        assert self._lent is not None and self._step is not None
+        traced, variables = self._step.traced, self._lent[1]
+        # Keras 3 has taken the batches from the iterator.
+        items = data if isinstance(data, list) else itertools.islice(data, self._keras.steps_per_execution(self.model))
+        if not (items := list(items)):
+            raise StopIteration
+        with variables.told(), variables.busy():
+            results = self._send(items, results=True)
+
+        @functools.cache
+        def leaves() -> list[tf.Tensor]:
+            with variables.told():
+                steps = [tf.nest.flatten(traced.logs(result.outputs())) for result in results if result is not None]
+            return [parts[0] if len(parts) == 1 else tf.concat(parts, 0) for parts in zip(*steps, strict=True)]
+
+        structure = traced.placeholder()
+        awaited = [Predicted(leaves, place) for place in range(len(tf.nest.flatten(structure)))]
+        return tf.nest.pack_sequence_as(structure, awaited)
+
+    def end_epoch(self) -> None:
+        """Does nothing: Keras waits for each batch's outputs when it puts them together."""
+
+    def returned(self, result: Any) -> Any:
+        """See `Evaluation`: of a single batch Keras returns the outputs as they came."""
+        return tf.nest.map_structure(lambda leaf: leaf.numpy() if isinstance(leaf, Predicted) else leaf, result)
+
+
+class Predicted:
+    """One output of `predict` for a batch, which the workers may still have to compute.
+
+    No tensor on purpose: Keras makes arrays of tensors that it hands to callbacks, and would wait for each batch.
+    """
+
+    def __init__(self, leaves: Callable[[], Sequence[tf.Tensor]], place: int) -> None:
+        """
+        Args:
+            leaves: Waits for all outputs.
+            place: Which of them it is.
+        """
+        self._leaves, self._place = leaves, place
+
+    def numpy(self) -> np.ndarray:
+        """Waits for the output."""
+        return np.asarray(self._leaves()[self._place])
+
+    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
+        """Waits for the output."""
+        return self._leaves()[self._place].__tf_tensor__(dtype, name)

@@ -1,4 +1,4 @@
-"""Replaces `model.test_function` once a validation has run on the pool."""
+"""Replaces `model.test_function` or `model.predict_function` once the pool has made its steps."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,22 +10,23 @@ from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 
 
-class RemoteTestFunction:
-    """The test function of a model: Keras's own, except while a validation runs on the pool. It lives until the next compile.
+class RemoteFunction:
+    """A function of a model: Keras's own, except while the pool makes its steps. It lives until the next compile.
 
     Attributes:
-        on_pool: Makes a step while a validation runs on the pool; None at other times.
+        on_pool: Makes a step while the pool makes them; None at other times.
     """
 
-    def __init__(self, model: Any, make: Callable[[Any, bool], Any]) -> None:
+    def __init__(self, model: Any, name: str, make: Callable[[Any, bool], Any]) -> None:
         """
         Args:
-            model: The model, which may have Keras's test function already.
-            make: Keras's make_test_function.
+            model: The model, which may have Keras's function already.
+            name: The model's attribute that holds the function.
+            make: What Keras makes it by: make_test_function or make_predict_function.
         """
         self.on_pool: Callable[[Any], Any] | None = None
-        self._model, self._make = model, make
-        self._keras_own = model.test_function
+        self._model, self._name, self._make = model, name, make
+        self._keras_own = getattr(model, name)
         self._steps: dict[Any, RemoteStep] = {}
         # Why the workers cannot make a step.
         self._refused: dict[Any, str] = {}
@@ -60,11 +61,12 @@ class RemoteTestFunction:
         """Makes Keras's own function, unless there is one."""
         if self._keras_own is None:
             self._make(self._model, True)
-            self._keras_own, self._model.test_function = self._model.test_function, self
+            self._keras_own = getattr(self._model, self._name)
+            setattr(self._model, self._name, self)
 
-    def __call__(self, iterator: Any) -> Any:
-        """Makes one test step (or `steps_per_execution` of them); returns the logs."""
+    def __call__(self, data: Any) -> Any:
+        """Makes one step (or `steps_per_execution` of them) on what Keras gives it; returns what Keras's function returns."""
         if self.on_pool is not None:
-            return self.on_pool(iterator)
+            return self.on_pool(data)
         self.make_here()
-        return self._keras_own(iterator)
+        return self._keras_own(data)

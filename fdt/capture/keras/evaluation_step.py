@@ -1,4 +1,6 @@
-"""Traces a model's test_step for the workers, which may make it if it reads variables and adds to metrics, and does no more."""
+"""Traces a model's test_step or predict_step for the workers, which may make it if it reads variables and adds to metrics, and
+does no more.
+"""
 
 import contextlib
 import io
@@ -22,13 +24,17 @@ from fdt.program import admission
 from fdt.program.element import Element
 from fdt.v1 import program_pb2
 
+# The method that makes a step of a function of a model.
+_STEPS = {"test_function": "test_step", "predict_function": "predict_step"}
 
-def trace_test_step(
-    config: RunConfig, keras: KerasVersion, model: Any, element: Element, rows: int | None
+
+def trace_step_of(
+    function: str, config: RunConfig, keras: KerasVersion, model: Any, element: Element, rows: int | None
 ) -> TracedStep:
-    """Traces a model's test_step.
+    """Traces a step that trains nothing.
 
     Args:
+        function: The model's function whose step it is: "test_function" or "predict_function".
         config: The run's configuration.
         keras: The model's generation of Keras.
         model: The model.
@@ -45,7 +51,8 @@ def trace_test_step(
     seen = StepObserver(config, hook_imported, keras.metrics(model))
 
     def traced(element: Element) -> TracedStep:
-        return StepTrace(config, seen, trains=False).trace(keras.converted(model.test_step), element)
+        step = keras.converted(getattr(model, _STEPS[function]))
+        return StepTrace(config, seen, trains=False).trace(step, element)
 
     with _undone_if_refused():
         try:
@@ -55,8 +62,16 @@ def trace_test_step(
             raise
         except Exception as error:  # the script's own code runs here; Keras's own trace raises its errors
             raise UnsupportedError(f"its step cannot be traced for the workers ({error})") from error
-        _check(step, seen, keras.test_counter(model))
+        _check(step, seen, keras.counter_of(model, function))
+        _check_returned(step, function)
     return step
+
+
+def _check_returned(step: TracedStep, function: str) -> None:
+    if function == "test_function" and not isinstance(step.placeholder(), dict):
+        raise UnsupportedError("its step returns no dict")
+    if function == "predict_function" and not all(isinstance(leaf, tf.Tensor) for leaf in step.outputs()):
+        raise UnsupportedError("its step returns other things than tensors")
 
 
 def _check(step: TracedStep, seen: StepObserver, counter: tf.Variable | None) -> None:
@@ -65,7 +80,7 @@ def _check(step: TracedStep, seen: StepObserver, counter: tf.Variable | None) ->
     Args:
         step: The traced step.
         seen: The observer of its trace.
-        counter: Counts test steps outside test_step, on this machine.
+        counter: Counts steps outside of them, on this machine.
     """
     described = zip(step.variables, step.program.variables, strict=True)
     read = [variable for variable, each in described if each.role != program_pb2.ROLE_METRIC]
@@ -75,10 +90,8 @@ def _check(step: TracedStep, seen: StepObserver, counter: tf.Variable | None) ->
         raise UnsupportedError("its step computes gradients by variables")
     if step.prints or step.summaries:
         raise UnsupportedError("its step prints, or writes summaries")
-    if not isinstance(step.placeholder(), dict):
-        raise UnsupportedError("its step returns no dict")
     if any(variable is counter for variable in read):
-        raise UnsupportedError("its step reads the count of test steps")
+        raise UnsupportedError("its step reads the count of its steps")
     for result, metric in seen.results(step.graph):
         # Results are computed on this machine, which does not have the newest weights.
         if reads(step.graph, result, read):

@@ -89,9 +89,9 @@ class Keras2:
         counter: tf.Variable = model._train_counter
         return counter
 
-    def test_counter(self, model: Any) -> tf.Variable | None:
+    def counter_of(self, model: Any, function: str) -> tf.Variable | None:
         """See `KerasVersion`."""
-        counter: tf.Variable = model._test_counter
+        counter: tf.Variable = model._test_counter if function == "test_function" else model._predict_counter
         return counter
 
     def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:

@@ -100,7 +100,7 @@ class Keras3:
         """Returns None: Keras 3 counts steps in its Python loop."""
         return None
 
-    def test_counter(self, model: Any) -> tf.Variable | None:
+    def counter_of(self, model: Any, function: str) -> tf.Variable | None:
         """Returns None, like `counter`."""
         return None
 

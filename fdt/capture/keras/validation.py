@@ -1,21 +1,22 @@
-"""Has the pool make the validations of a `fit`, and what the script evaluates after it, where it can.
+"""Has the pool make the validations of a `fit`, and what the script evaluates and predicts after it, where it can.
 
 Keras's `fit` makes an iterator over the validation data once and calls `evaluate` on it after epochs; `evaluate` calls
-`make_test_function()`, then `test_function(iterator)` for each step. The hooks replace these where the workers may make the
-step (docs/decisions/0104); the loop, callbacks and logs are Keras's own.
+`make_test_function()`, then `test_function(iterator)` for each step; `predict` does so with `predict_function`. The hooks
+replace these where the workers may make the step (docs/decisions/0104); the loop, callbacks and logs are Keras's own.
 """
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fdt.base.patch import Patches
-from fdt.capture.keras.callbacks import watches_tests
-from fdt.capture.keras.evaluation import Evaluation, ScriptedEvaluation
-from fdt.capture.keras.evaluation_function import RemoteTestFunction
+from fdt.capture.keras.callbacks import watches
+from fdt.capture.keras.evaluation import Evaluation, Prediction, ScriptedEvaluation
+from fdt.capture.keras.evaluation_function import RemoteFunction
 from fdt.capture.keras.hooks import own_attributes
 from fdt.capture.keras.run import Run
 from fdt.capture.keras.train_function import RemoteTrainFunction
@@ -25,8 +26,14 @@ from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.errors import FdtError, StepError
 
-# What a model's class must not define itself: it is Keras's loop that is known to read metrics only.
-_OF_KERAS = ("evaluate", "make_test_function", "test_function", "get_metrics_result", "reset_metrics")
+# What a model's class must not define itself, by the function that makes the steps: it is Keras's loop that is known to read
+# metrics only.
+_OF_KERAS = {
+    "test_function": ("evaluate", "make_test_function", "test_function", "get_metrics_result", "reset_metrics"),
+    "predict_function": ("predict", "make_predict_function", "predict_function"),
+}
+# How callbacks call it.
+_KINDS = {"test_function": "test", "predict_function": "predict"}
 
 
 def validates(arguments: Mapping[str, Any]) -> bool:
@@ -43,24 +50,28 @@ def line_here(reason: str | None) -> str:
     return f"validation runs on this machine: {reason}"
 
 
-def stays_here(mode: str, keras: KerasVersion, model: Any, arguments: Mapping[str, Any]) -> str | None:
-    """Returns why a `fit` validates on this machine, as far as model and callbacks tell; None if nothing keeps it here.
+def stays_here(
+    mode: str, keras: KerasVersion, model: Any, arguments: Mapping[str, Any], function: str = "test_function"
+) -> str | None:
+    """Returns why steps that train nothing are made on this machine, as far as model and callbacks tell; None if nothing keeps
+    them here.
 
     Args:
         mode: The job's.
         keras: The model's generation of Keras.
         model: The model.
-        arguments: Those of `fit`.
+        arguments: Those of `fit`, `evaluate` or `predict`.
+        function: The model's function that makes the steps.
     """
     if mode != "sync":
         return "asynchronous workers hold no whole model"
-    defined = own_attributes(keras, type(model)) | vars(model).keys() - {"test_function"}
-    overridden = next((name for name in _OF_KERAS if name in defined), None)
+    defined = own_attributes(keras, type(model)) | vars(model).keys() - {function}
+    overridden = next((name for name in _OF_KERAS[function] if name in defined), None)
     if overridden is not None:
         return f"{type(model).__name__} overrides {overridden}"
     if model.run_eagerly:
         return "the model is compiled with run_eagerly=True"
-    watching = watches_tests(keras, arguments["callbacks"])
+    watching = watches(keras, arguments["callbacks"], _KINDS[function])
     return None if watching is None else f"{watching} is called for each of its batches"
 
 
@@ -84,12 +95,12 @@ class _Fit:
 
 
 class _StaysHereError(Exception):
-    """The workers cannot make the test step of an `evaluate` whose row numbers Keras is about to read."""
+    """The workers cannot make the step of an `evaluate` or `predict` whose row numbers Keras is about to read."""
 
 
 @dataclasses.dataclass
-class _Evaluate:
-    """A running `evaluate` of the script's.
+class _Asked:
+    """A running `evaluate` or `predict` of the script's.
 
     Attributes:
         run: The finished training of the model, whose weights the workers have.
@@ -105,7 +116,7 @@ class _Evaluate:
 
 
 class Validation:
-    """The hooks of `evaluate`, `predict`, `test_on_batch` and `make_test_function`."""
+    """The hooks of `evaluate`, `predict`, their forms for one batch, and what makes their functions."""
 
     def __init__(self, session: Session, keras: KerasVersion, variables: RemoteVariables):
         """
@@ -116,24 +127,26 @@ class Validation:
         """
         self._session, self._keras, self._variables = session, keras, variables
         self._fit: _Fit | None = None
-        self._asked: _Evaluate | None = None
+        self._asked: _Asked | None = None
         # How many calls that run on this machine and read data are going on, one in the other.
         self._own_calls = 0
 
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
         trainer: Any = self._keras.trainer
-        self._keras_make = trainer.make_test_function
-        patches.wrap(trainer, "make_test_function", self._make_test_function)
+        self._keras_make = {name: getattr(trainer, f"make_{name}") for name in _OF_KERAS}
+        for name in _OF_KERAS:
+            patches.wrap(trainer, f"make_{name}", functools.partial(self._make, name))
         patches.wrap(trainer, "evaluate", self._evaluate)
-        patches.wrap(trainer, "predict", self._of_script)
+        patches.wrap(trainer, "predict", functools.partial(self._on_pool_or_here, Prediction))
         patches.wrap(trainer, "test_on_batch", self._of_script)
+        patches.wrap(trainer, "predict_on_batch", self._of_script)
 
-    def stays_here(self, model: Any, arguments: Mapping[str, Any]) -> str | None:
-        """Returns why a `fit` validates on this machine, as far as that is known before it begins."""
+    def stays_here(self, model: Any, arguments: Mapping[str, Any], function: str = "test_function") -> str | None:
+        """See the function `stays_here`; here as far as that is known before the data are read."""
         if self._session.verification is not None:
             return "`fdt verify` compares training steps"
-        return stays_here(self._session.config.mode, self._keras, model, arguments)
+        return stays_here(self._session.config.mode, self._keras, model, arguments, function)
 
     @contextlib.contextmanager
     def of_fit(self, run: Run, arguments: Mapping[str, Any], stays: str | None) -> Iterator[None]:
@@ -174,11 +187,11 @@ class Validation:
     def _evaluate(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         fit = self._current()
         if fit is None or fit.run.model is not model or not kwargs.get("_use_cached_eval_dataset"):
-            return self._evaluate_of_script(original, model, *args, **kwargs)
+            return self._on_pool_or_here(ScriptedEvaluation, original, model, *args, **kwargs)
         evaluation = fit.evaluation
         if evaluation is not None and self._is_made(evaluation, model):
             self._session.opening([evaluation.line()])
-            with evaluation.running(fit.run, self._function_of(model)):
+            with evaluation.running(fit.run, self._function_of(evaluation, model)):
                 return original(model, *args, **kwargs)
         if evaluation is not None:
             fit.stays = evaluation.stays
@@ -187,47 +200,50 @@ class Validation:
         self._session.opening([line_here(fit.stays)])
         return original(model, *args, **kwargs)
 
-    def _evaluate_of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    def _on_pool_or_here(
+        self, kind: type[ScriptedEvaluation], original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         given = inspect.signature(original).bind(model, *args, **kwargs)
         given.apply_defaults()
-        run = self._lender(model, given.arguments)
+        run = self._lender(model, given.arguments, kind.function)
         if run is not None:
-            evaluation = ScriptedEvaluation(self._session.config, self._keras, model, given.arguments, run.missing)
+            evaluation = kind(self._session.config, self._keras, model, given.arguments, run.missing)
             try:
                 with contextlib.ExitStack() as lent:
-                    self._asked = _Evaluate(run, evaluation, threading.get_ident(), lent)
-                    return original(model, *args, **kwargs)
+                    self._asked = _Asked(run, evaluation, threading.get_ident(), lent)
+                    return evaluation.returned(original(model, *args, **kwargs))
             except _StaysHereError:
                 pass
             except StepError:
                 raise
             except FdtError as error:
-                say(f"evaluate begins again, on this machine, which has the weights: {error}")
+                say(f"{kind.what} begins again, on this machine, which has the weights: {error}")
             finally:
                 self._asked = None
         return self._of_script(original, model, *args, **kwargs)
 
-    def _lender(self, model: Any, arguments: Mapping[str, Any]) -> Run | None:
-        """Returns the finished training whose weights the workers have, for an `evaluate` that they may make; else None.
+    def _lender(self, model: Any, arguments: Mapping[str, Any], function: str) -> Run | None:
+        """Returns the finished training whose weights the workers have, for steps that they may make; else None.
 
         Args:
             model: The model.
-            arguments: Those of `evaluate`.
+            arguments: Those of `evaluate` or `predict`.
+            function: The model's function that makes the steps.
         """
         made = getattr(model, "train_function", None)
         run = made.run if isinstance(made, RemoteTrainFunction) else None
         is_free = self._fit is None and self._asked is None and not self._own_calls
-        if not is_free or type(run) is not Run or not run.may_lend or self.stays_here(model, arguments) is not None:
+        if not is_free or type(run) is not Run or not run.may_lend:
             return None
-        return run
+        return run if self.stays_here(model, arguments, function) is None else None
 
-    def _begun(self, asked: _Evaluate) -> Any:
-        """Begins an `evaluate` whose data are row numbers now; returns the test function.
+    def _begun(self, asked: _Asked) -> Any:
+        """Begins an `evaluate` or `predict` whose data are row numbers now; returns the model's function.
 
         Raises:
             _StaysHereError: The workers cannot make its step.
         """
-        evaluation, function = asked.evaluation, self._function_of(asked.run.model)
+        evaluation, function = asked.evaluation, self._function_of(asked.evaluation, asked.run.model)
         if not self._is_made(evaluation, asked.run.model):
             raise _StaysHereError(evaluation.stays)
         self._session.opening([evaluation.line()])
@@ -236,9 +252,12 @@ class Validation:
 
     def _of_script(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs a call of the script's own on this machine."""
-        # A callback may call it while a validation runs on the pool.
-        made = getattr(model, "test_function", None)
-        with self.reading_here(), made.here() if isinstance(made, RemoteTestFunction) else contextlib.nullcontext():
+        with contextlib.ExitStack() as here:
+            here.enter_context(self.reading_here())
+            # A callback may call it while the pool makes steps.
+            for made in (getattr(model, name, None) for name in _OF_KERAS):
+                if isinstance(made, RemoteFunction):
+                    here.enter_context(made.here())
             return original(model, *args, **kwargs)
 
     @contextlib.contextmanager
@@ -254,19 +273,22 @@ class Validation:
         """Returns whether the workers make the steps of an evaluation, which are traced the first time."""
         # The trace looks at variables, not at their values.
         with self._variables.busy():
-            return evaluation.trace(self._function_of(model))
+            return evaluation.trace(self._function_of(evaluation, model))
 
-    def _function_of(self, model: Any) -> RemoteTestFunction:
-        if not isinstance(model.test_function, RemoteTestFunction):
-            model.test_function = RemoteTestFunction(model, self._keras_make)
-        return model.test_function
+    def _function_of(self, evaluation: Evaluation, model: Any) -> RemoteFunction:
+        name = evaluation.function
+        if not isinstance(getattr(model, name), RemoteFunction):
+            setattr(model, name, RemoteFunction(model, name, self._keras_make[name]))
+        made: RemoteFunction = getattr(model, name)
+        return made
 
-    def _make_test_function(self, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+    def _make(self, name: str, original: Callable[..., Any], model: Any, force: bool = False) -> Any:
         asked = self._asked
-        if asked is not None and asked.run.model is model and asked.evaluation.batches is not None:
+        is_asked = asked is not None and asked.run.model is model and asked.evaluation.function == name
+        if asked is not None and is_asked and asked.evaluation.batches is not None:
             return self._begun(asked)
-        made = getattr(model, "test_function", None)
-        if force or not isinstance(made, RemoteTestFunction):
+        made = getattr(model, name, None)
+        if force or not isinstance(made, RemoteFunction):
             return original(model, force)
         if made.on_pool is None:
             made.make_here()

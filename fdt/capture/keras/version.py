@@ -118,8 +118,13 @@ class KerasVersion(Protocol):
     def counter(self, model: Any) -> tf.Variable | None:
         """Returns the variable in which Keras's train function counts steps outside train_step; None if there is none."""
 
-    def test_counter(self, model: Any) -> tf.Variable | None:
-        """Returns the variable in which Keras's test function counts steps outside test_step; None if there is none."""
+    def counter_of(self, model: Any, function: str) -> tf.Variable | None:
+        """Returns the variable in which Keras counts the steps of a function, outside of them; None if there is none.
+
+        Args:
+            model: The model.
+            function: "test_function" or "predict_function".
+        """
 
     def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
         """Has Keras read a `fit`'s validation data, as the `fit` would.

@@ -175,12 +175,17 @@ def trained(make: Callable[[Path], tf.data.Dataset], folder: Path) -> Made:
     history = model.fit(data, epochs=3, validation_data=validation, verbose=0).history
     after = [[digest(x), digest(y)] for x, y in data]
     evaluated = [model.evaluate(validation, verbose=verbose) for verbose in (1, 0)]
+    predicted = [model.predict(validation, verbose=verbose) for verbose in (1, 0)]
+    predicted += [model.predict(validation, steps=1, verbose=0), model.predict_on_batch(next(iter(validation))[0])]
     # What the script changes counts, and it trains on from there.
     model.set_weights([weights / 2 for weights in model.get_weights()])
     evaluated += [model.evaluate(make(folder), steps=2, verbose=0)]
     evaluated += [model.fit(data, epochs=1, verbose=0).history["loss"], model.evaluate(validation, verbose=0)]
+    predicted += [model.predict(validation, verbose=0)]
     return {
         "evaluated": [float(value) for values in evaluated for value in values],
+        "predicted": [float(value) for values in predicted for value in values.ravel()],
+        "forms": [f"{type(values).__name__} {values.dtype} {values.shape}" for values in predicted],
         **{name: [float(v) for v in values] for name, values in history.items()},
         "weights": [float(np.sum(np.abs(w))) for w in model.get_weights()],
         "looked": [before, after],
@@ -215,6 +220,10 @@ def spoiled(folder: Path, row: int, content: bytes | None) -> Made:
     weights = [float(np.sum(np.abs(w))) for w in model.get_weights()]
     try:
         model.evaluate(data, verbose=0)
+    except tf.errors.OpError as error:
+        raised += f" {type(error).__name__}"
+    try:
+        model.predict(data, verbose=0)
     except tf.errors.OpError as error:
         raised += f" {type(error).__name__}"
     path.write_bytes(kept)
