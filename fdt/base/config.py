@@ -150,6 +150,8 @@ class RunConfig:
     # The scheduler's hosts for this run, and the network that connects them; None if all workers are on this machine.
     placing: PlacingConfig | None = None
     network: Network | None = None
+    # Folders of data sets on this machine, and the names that they have where the pool's workers read them.
+    mapped_folders: tuple[tuple[str, str], ...] = ()
     # The runtime's options, by their command-line names without the leading dashes.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # `fdt verify`: how many steps are made twice, and (`tolerance`) which difference counts as rounding.
@@ -236,6 +238,7 @@ class JoinConfig:
         credentials: Token and certificate authority of the pool.
         walls: Whether workers are sandboxed; see `fdt.worker.sandbox`.
         bounds: How much of this host each worker process may take.
+        data: Folders of data sets that its workers read.
         timing: Used until the pool has sent its own.
     """
 
@@ -247,6 +250,7 @@ class JoinConfig:
     credentials: Credentials = Credentials()
     walls: bool = True
     bounds: Bounds = UNBOUNDED
+    data: tuple[Path, ...] = ()
     timing: Timing = Timing()
 
 

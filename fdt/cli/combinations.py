@@ -17,7 +17,6 @@ _POOLS_OWN = {
     "--share": "the pool keeps what persons send; give it where the pool is served",
     "--audit-log": "the pool writes down what callers do; give it where the pool is served",
     "--admit": "the pool admits programs; give it where the pool is served",
-    "--data": "workers of hosts that join read no data sets; give it where the pool is served",
     "--limit": "the pool bounds what clients and hosts may use; give it where the pool is served",
     "--grace": "a host's workers end with it, and their jobs go on elsewhere; give it where the pool is served",
     "--tls-cert": "a host shows no certificate, it checks the pool's: give --tls-ca",
@@ -129,6 +128,11 @@ def check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
                 f"--{flag} is about the workers of a pool for this run only; the pool at {options.server} bounds its own: "
                 f"`fdt serve --{flag}`"
             )
+    if options.data_map and options.server is None:
+        parser.error(
+            "--data-map names folders where another machine's pool reads them: expected --server too; the workers of a pool "
+            f"for this run read what the script reads. Received: --data-map {options.data_map[0]}"
+        )
     if options.admit and options.server is not None:
         parser.error(
             f"--admit is about a pool for this run only; the pool at {options.server} has its own: `fdt serve "

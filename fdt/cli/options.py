@@ -254,6 +254,8 @@ class Run(OfScheduler, OfBounds, OfAdmission, OfRuntime, OfElse, OfMode, OfPool,
         choices=("none", "linear", "sqrt"))
     detach: bool = switch("run without this terminal, which may be closed; `attach` shows what the script prints",
         is_typed=True)
+    data_map: tuple[str, ...] = option((), "folder of data sets here, and its name where the pool's workers read it; may be "
+        "given several times", "HERE=THERE", is_repeated=True)
     report: Path | None = option(None, "write a report of the run to this file, as JSON", "FILE", Path)
     stop_after: int | None = training_option(None, "end the script after S training steps", "S", option_values.num_steps)
     warm_up: int | None = training_option(None, "leave the first W training steps out of the report", "W",

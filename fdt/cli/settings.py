@@ -131,7 +131,20 @@ def run_config(options: Run) -> "RunConfig":
         bounds=_bounds(options),
         admitted=admitted(options.admit),
         else_local=options.otherwise == "local",
+        mapped_folders=tuple(map(_mapped_folder, options.data_map)),
     )
+
+
+def _mapped_folder(given: str) -> tuple[str, str]:
+    from fdt.errors import UsageError
+
+    here, _, there = given.partition("=")
+    if not Path(here).is_dir() or not there.startswith("/"):
+        raise UsageError(
+            "--data-map: expected a folder of this machine and its absolute name where the pool's workers read it, such as "
+            f"data=/mnt/data. Received: {given}"
+        )
+    return os.path.abspath(here), there
 
 
 def check_config(options: Check) -> "RunConfig":
@@ -311,6 +324,7 @@ def join_config(options: Serve) -> "JoinConfig":
         walls=not options.no_walls,
         bounds=_bounds(options),
         credentials=proof,
+        data=tuple(map(_folder_of_data, options.data)),
     )
 
 

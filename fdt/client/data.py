@@ -121,6 +121,10 @@ class ArrayBatches(RowBatches):
         """Sends the arrays, in the background."""
         self._binding = job.bind_later([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
 
+    def are_at(self, job: Job) -> bool:
+        """Returns whether a job has all of the arrays."""
+        return job.has([raw(a) for a in self.arrays], [full_spec(a) for a in self.arrays])
+
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the rows with these numbers."""
         return [array[_numbers(item)] for array in self.arrays]
@@ -152,15 +156,18 @@ class ReadBatches(RowBatches):
         self.element = element_of(specs, tree)
         self._reader: RowReader | None = None
         self._identified = False
+        self._mapped: Sequence[tuple[str, str]] = ()
 
-    def missing(self, job: Job, identified: bool) -> str:
+    def missing(self, job: Job, identified: bool, mapped: Sequence[tuple[str, str]] = ()) -> str:
         """Asks the workers whether they can read the files; returns which one they cannot, and why, or "".
 
         Args:
             job: The job.
             identified: Whether the pool's files may be other ones than this machine's.
+            mapped: Folders of this machine, and the names that they have where the workers read them.
         """
-        files, self._identified = self._files, identified
+        files, self._identified, self._mapped = self._files, identified, mapped
+        there = [[renamed(path, mapped) for path in paths] for paths in files.files]
         bind, contents = job_pb2.BindData(), list[Any]()
 
         def described(values: np.ndarray | list[bytes]) -> job_pb2.Array:
@@ -169,7 +176,7 @@ class ReadBatches(RowBatches):
             return job_pb2.Array(tensor=_texts_spec(values) if isinstance(values, list) else full_spec(content))
 
         # In the order of `fdt.transport.blobs.named_by`.
-        bind.arrays.extend([described(each) for each in (*files.given, *files.files)])
+        bind.arrays.extend([described(each) for each in (*files.given, *there)])
         contents.append(files.function.SerializeToString(deterministic=True))
         bind.read.num_files = len(files.files)
         if identified:
@@ -186,7 +193,7 @@ class ReadBatches(RowBatches):
 
     def begin(self, job: Job) -> None:
         """Sends names and function to a job that lacks them."""
-        missing = self.missing(job, self._identified)
+        missing = self.missing(job, self._identified, self._mapped)
         if missing:
             raise WorkerError(f"The workers could read the files of the data, and cannot now: {missing}")
 
@@ -242,6 +249,21 @@ class StreamedBatches:
 def _numbers(item: Any) -> np.ndarray:
     numbers: np.ndarray = (item[0] if isinstance(item, tuple) else item).numpy()
     return numbers
+
+
+def renamed(path: bytes, mapped: Sequence[tuple[str, str]]) -> bytes:
+    """Returns the name that a file has where the workers read it.
+
+    Args:
+        path: Its absolute path here.
+        mapped: Folders here, and their names there; of several that hold the file, the innermost counts.
+    """
+    within = [(os.fsencode(here), os.fsencode(there)) for here, there in mapped]
+    holding = [pair for pair in within if path.startswith(pair[0].rstrip(b"/") + b"/")]
+    if not holding:
+        return path
+    here, there = max(holding, key=lambda pair: len(pair[0].rstrip(b"/")))
+    return there.rstrip(b"/") + path[len(here.rstrip(b"/")) :]
 
 
 def _texts_spec(texts: Sequence[bytes]) -> program_pb2.Tensor:

@@ -52,6 +52,8 @@ class Job:
         self._blobs = blobs
         self._programs = Programs()
         self._data: dict[tuple[bytes, ...], int] = {}
+        # The shapes of the arrays of each data set.
+        self._shapes: set[tuple[bytes, ...]] = set()
         self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fdt-upload")
         self.bytes_to_pool = 0
         opening = job_pb2.OpenJob(
@@ -144,17 +146,19 @@ class Job:
             arrays: The bytes of C-contiguous arrays [num_samples, ...].
             specs: Their descriptions, full shapes included.
         """
-        with WAITING.doing("reading the arrays"):
-            refs = [reference(array) for array in arrays]
-        # The same bytes may come in another shape.
-        key = tuple(s.SerializeToString() + r.digest for s, r in zip(specs, refs, strict=True))
+        refs, key = _named(arrays, specs)
         if key not in self._data:
+            self._shapes.add(_shapes_of(specs))
             self._upload(list(zip(refs, arrays, strict=True)))
             self._data[key] = number = self._new_data()
             described = [job_pb2.Array(tensor=s, blob=r) for s, r in zip(specs, refs, strict=True)]
             bind = job_pb2.BindData(data=number, arrays=described)
             self._stream.send(job_pb2.Instruction(bind=bind), [[array] for array in arrays])
         return self._data[key]
+
+    def has(self, arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]) -> bool:
+        """Returns whether arrays have been sent; see `bind`. Their bytes are read only if arrays of their shapes have."""
+        return _shapes_of(specs) in self._shapes and _named(arrays, specs)[1] in self._data
 
     def bind_rows(self, bind: job_pb2.BindData, contents: Sequence[Any]) -> tuple[int, str]:
         """Sends what rows are made of that workers read from files, and waits until they have looked at the files.
@@ -434,6 +438,19 @@ class Job:
                 # If the job has failed meanwhile, its error explains the broken transfer better.
                 if not self._stream.outlives(num_over):
                     raise
+
+
+def _shapes_of(specs: Sequence[program_pb2.Tensor]) -> tuple[bytes, ...]:
+    return tuple(spec.SerializeToString() for spec in specs)
+
+
+def _named(
+    arrays: Sequence[Any], specs: Sequence[program_pb2.Tensor]
+) -> tuple[list[blobs_pb2.BlobRef], tuple[bytes, ...]]:
+    """Returns the names of arrays, and a key that is equal for equal arrays; the same bytes may come in another shape."""
+    with WAITING.doing("reading the arrays"):
+        refs = [reference(array) for array in arrays]
+    return refs, tuple(shape + ref.digest for shape, ref in zip(_shapes_of(specs), refs, strict=True))
 
 
 def _sending(size: int, sent: Sequence[int]) -> contextlib.AbstractContextManager[None]:

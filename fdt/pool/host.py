@@ -226,6 +226,7 @@ class Membership:
             timing=self._timing,
             tls_ca=None if self._tls_ca is None else str(self._tls_ca),
             joined=True,
+            data=tuple(map(str, self._config.data)),
         )
         log = self._log(start.worker)
         try:
@@ -233,7 +234,7 @@ class Membership:
             network = self._networks[start.mode]
             # Workers may write into the store, since they themselves fetch the blobs that it lacks (docs/decisions/0037).
             store = (self._store.directory,)
-            reads = () if config.tls_ca is None else (Path(config.tls_ca),)
+            reads = (*self._config.data, *([] if config.tls_ca is None else [Path(config.tls_ca)]))
             environment = config.environment()
             self._processes.start(
                 start.worker, engine, network, environment, start.secret, log, reads=reads, writes=store

@@ -302,8 +302,8 @@ class Supervisor:
 
     @property
     def reads_files(self) -> bool:
-        """Whether workers on the pool's own machine read files that a client names."""
-        return self._config.reads_all or bool(self._config.data)
+        """Whether workers may read files that a client names: those of a host that joined know which folders it lists."""
+        return self._config.reads_all or bool(self._config.data) or self._config.network is not None
 
     @property
     def is_leaving(self) -> bool:

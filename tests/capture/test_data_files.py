@@ -12,6 +12,7 @@ import tensorflow as tf
 from fdt.base import file_identity
 from fdt.base.config import Timing
 from fdt.capture.row_files import cut
+from fdt.client.data import renamed
 from fdt.errors import ProtocolError
 from fdt.program.row_function import packed_texts
 from fdt.program.row_reader import RowReader, UnreadableRowError
@@ -168,3 +169,17 @@ def test_a_run_of_its_own_reads_what_its_user_may_read(data: Path) -> None:
     with pytest.raises(UnreadableRowError) as caught:
         reader.take(np.array([2]))
     assert caught.value.step_code == tf.errors.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (b"/home/me/data/a.png", b"/mnt/a.png"),
+        (b"/home/me/data/train/a.png", b"/fast/a.png"),
+        (b"/home/me/database/a.png", b"/home/me/database/a.png"),
+        (b"/elsewhere/data/a.png", b"/elsewhere/data/a.png"),
+    ],
+)
+def test_a_file_is_named_as_in_the_innermost_folder_that_is_mapped(path: bytes, name: bytes) -> None:
+    assert renamed(path, [("/home/me/data/", "/mnt/"), ("/home/me/data/train", "/fast")]) == name
+    assert renamed(b"/data/a.png", [("/", "/mnt")]) == b"/mnt/data/a.png"

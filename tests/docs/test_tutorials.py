@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,3 +77,30 @@ def test_a_pool() -> None:
         run(shorter(train), limit_s=LIMIT_S, cwd=ROOT).expect(0)
         assert "digits.py" in run(jobs, limit_s=LIMIT_S, **here).expect(0).stdout
         run(logs, limit_s=LIMIT_S, **here).expect(0)
+
+
+def test_a_laptop_and_a_pool_with_the_data(images: Path, tmp_path: Path) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", (TUTORIALS / "laptop.md").read_text(), re.DOTALL)
+    (tmp_path / "photos.py").write_text(script)
+    # The server's folder has another name than the laptop's.
+    server, there = tmp_path / "srv", tmp_path / "srv" / "photos"
+    for copy in (there, tmp_path / "photos"):
+        shutil.copytree(images, copy)
+    serve, check, train = (
+        [word.replace("/srv/data", str(server)) for word in command] for command in typed("laptop.md")
+    )
+    alone = run([sys.executable, "photos.py"], limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    assert ": distributed" in run(check, limit_s=LIMIT_S, cwd=tmp_path).expect(0).output
+    with background([*serve, "--listen", "127.0.0.1:0"], cwd=ROOT) as pool:
+        address = re.search(r"127\.0\.0\.1:\d+", pool.wait_for_line("127.0.0.1:", LIMIT_S))
+        assert address
+        train = [address[0] if word == "127.0.0.1:7077" else word for word in train]
+        trained = run(train, limit_s=LIMIT_S, cwd=tmp_path).expect(0)
+    assert figures(trained.stdout) == pytest.approx(figures(alone.stdout), abs=2e-4)
+    for line in (
+        "rows, which the workers read from files and compute; row numbers are sent",
+        "validation runs on the workers",
+        "evaluate runs on the workers",
+        "predict runs on the workers",
+    ):
+        assert line in trained.stderr

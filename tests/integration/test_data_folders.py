@@ -1,13 +1,17 @@
 """A pool that is served reads the folders of data that its operator lists, and nothing without them."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fidelity.scripts import rows_of_files
+from tests.helpers import cluster as hosts
 from tests.helpers.pool import Pool, serve
+from tests.helpers.processes import run
 from tests.helpers.warm import run_fdt, run_python
 
 _SCRIPT = Path(rows_of_files.__file__)
@@ -27,9 +31,10 @@ def _made(out: Path) -> dict[str, Any]:
     return made
 
 
-def _trained(pool: Pool, images: Path, out: Path) -> tuple[dict[str, Any], str]:
+def _trained(pool: Pool, images: Path, out: Path, *options: str) -> tuple[dict[str, Any], str]:
     arguments = ("--folder", images, "--out", out, "--cases", _CASE)
-    finished = run_fdt(_SCRIPT, *arguments, workers=2, options=pool.options, limit_s=_LIMIT_S).expect(0)
+    given = (*pool.options, *options)
+    finished = run_fdt(_SCRIPT, *arguments, workers=2, options=given, limit_s=_LIMIT_S).expect(0)
     return _made(out), finished.stderr
 
 
@@ -39,6 +44,39 @@ def test_workers_read_below_the_listed_folders(images: Path, plain: dict[str, An
         assert "which the workers read from files" in said
         assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
         assert made["looked"] == plain["looked"]
+
+
+def test_a_folder_may_have_another_name_where_workers_read_it(
+    images: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    there = tmp_path / "there" / "photos"
+    shutil.copytree(images, there)
+    with serve(tmp_path, options=["--data", str(there.parent)]) as pool:
+        _, said = _trained(pool, images, tmp_path / "out")
+        assert "data: their files are read on this machine: " in said and str(images) in said
+        made, said = _trained(pool, images, tmp_path / "out", f"--data-map={images}={there}")
+        assert "which the workers read from files" in said
+        assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
+        assert made["looked"] == plain["looked"]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces are made by root and `ip`"
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_workers_of_a_host_that_joined_read_them_too(
+    mode: str, images: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    there, out = ["--data", str(images.parent)], tmp_path / "out"
+    with hosts.namespaces() as names, hosts.serving(names, tmp_path, mode, there) as cluster, cluster.host():
+        arguments = ("--folder", str(images), "--out", str(out), "--cases", _CASE)
+        finished = run(cluster.command(_SCRIPT, *arguments), limit_s=_LIMIT_S, cwd=tmp_path).expect(0)
+    assert "which the workers read from files" in finished.stderr
+    assert "are read on this machine" not in finished.stderr
+    made = _made(out)
+    assert made["looked"] == plain["looked"]
+    if mode == "sync":
+        assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
 
 
 def test_without_folders_the_rows_come_from_the_script(

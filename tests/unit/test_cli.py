@@ -40,7 +40,8 @@ _ASYNC_OPTIONS = [
 # fmt: off
 _OPTIONS = {
     "run": sorted([
-        *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--admit", "--batch", "--detach", "--disk", "--else", "--memory",
+        *_POOL_OPTIONS, *_ASYNC_OPTIONS, *_PLACING_OPTIONS, "--admit", "--batch", "--data-map", "--detach", "--disk", "--else",
+        "--memory",
         "--mode", "--prediction", "--reconnect", "--report", "--scale-lr", "--scheduler-arg", "--stop-after", "--tensorboard",
         "--relax", "--variables",
         "--warm-up", "--wire", "--workers",
@@ -156,7 +157,7 @@ def test_run_by_default() -> None:
         "average_every": None, "outer": None, "stop_after": None, "warm_up": None, "wire": None,
         "relax": None, "variables": None,
         "otherwise": "refuse", "module": False, "reconnect": None, "detach": False, "memory": None, "disk": None,
-        "admit": (),
+        "admit": (), "data_map": (),
         "on": None, "slots": None, "gpus": None, "dry_run": False, "shared_folder": None, "trusted_network": None,
         "interface": None, "scheduler_args": (), "command_line": ("run", "train.py"),
     }  # fmt: skip
@@ -195,6 +196,7 @@ def test_a_range_of_workers() -> None:
         (["run"], "expected a SCRIPT"),
         (["run", "--workers", "2"], "expected a SCRIPT"),
         (["run", "--scale-lr", "linear", "t.py"], "--batch per-worker"),
+        (["run", "--data-map", "/tmp=/data", "t.py"], "expected --server too"),
         (["run", "--mode", "fast", "t.py"], "fast"),
         (["run", "--work", "2", "t.py"], "--work"),
         (["run", "--unknown", "t.py"], "--unknown"),

@@ -23,7 +23,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.answers import StepResult
-from fdt.client.data import ReadBatches, RowBatches
+from fdt.client.data import ArrayBatches, ReadBatches, RowBatches
 from fdt.client.job import Job
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
@@ -51,23 +51,22 @@ class Evaluation:
         keras: KerasVersion,
         model: Any,
         arguments: Mapping[str, Any],
-        missing: Callable[[ReadBatches], str] = lambda batches: "",
+        training: Run | None = None,
     ):
         """
         Args:
             config: The run's configuration.
             keras: The model's generation of Keras.
             model: The Keras model.
-            arguments: Those of `fit`, or `evaluate`.
-            missing: See `Reader`.
+            arguments: Those of `fit`, `evaluate` or `predict`.
+            training: The training whose job makes the steps; None if they are only looked at.
         """
         self.admitted: Collection[str] | None = config.admitted
-        self._missing = missing
         self.model = model
         self.stays: str | None = None
         self.batches: RowBatches | None = None
         self.steps_in_epoch: int | None = None
-        self._config, self._keras, self._arguments = config, keras, arguments
+        self._config, self._keras, self._arguments, self._training = config, keras, arguments, training
         self._step: RemoteStep | None = None
         # The training's job and variables, while a validation runs.
         self._lent: tuple[Job, RemoteVariables] | None = None
@@ -79,7 +78,11 @@ class Evaluation:
 
     def missing(self, batches: ReadBatches) -> str:
         """See `Reader`."""
-        return self._missing(batches)
+        return "" if self._training is None else self._training.missing(batches)
+
+    def takes(self, batches: ArrayBatches) -> bool:
+        """See `Reader`."""
+        return True
 
     def check_streamed(self, reader: str) -> None:
         """Leaves data that are not rows of arrays on this machine.
@@ -110,7 +113,7 @@ class Evaluation:
         if self.stays is None and self._step is None:
             assert self.batches is not None
             try:
-                self._step = function.step(self.batches.element, self._traced)
+                self._step = function.step(self.batches.element, self.batches.rows, self._traced)
             except UnsupportedError as error:
                 self.stays = str(error)
         return self.stays is None
@@ -231,16 +234,29 @@ class Evaluation:
 
 
 class ScriptedEvaluation(Evaluation):
-    """One `evaluate` that the script calls: on the pool if its data are files that the workers read.
+    """One `evaluate` that the script calls: on the pool if its data are files that the workers read, or arrays that they have.
 
     Other data are in this process, or made by it: to send them all for one pass over them seldom pays.
     """
 
     sends_arrays, what = False, "evaluate"
 
+    def takes(self, batches: ArrayBatches) -> bool:
+        """See `Reader`: if a validation has sent these arrays, and made such steps."""
+        made = getattr(self.model, self.function, None)
+        if self._training is None or not isinstance(made, RemoteFunction):
+            return False
+        return made.known(batches.element, batches.rows) is not None and self._training.has(batches)
+
     def shows_each_batch(self) -> bool:
         """See `Evaluation`."""
         return self._arguments["verbose"] not in (0, 2)
+
+    def line(self) -> str:
+        """See `Evaluation`."""
+        if isinstance(self.batches, ArrayBatches):
+            return f"{self.what} runs on the workers, on {self.batches.num_rows:,} rows that they have"
+        return super().line()
 
 
 class Prediction(ScriptedEvaluation):

@@ -31,8 +31,19 @@ class RemoteFunction:
         # Why the workers cannot make a step.
         self._refused: dict[Any, str] = {}
 
-    def step(self, element: Element, trace: Callable[[Element], TracedStep]) -> RemoteStep:
-        """Returns the step for batches of this form, traced at the first call.
+    def known(self, element: Element, rows: int | None) -> RemoteStep | None:
+        """Returns the step for batches of this form, if it has been traced.
+
+        Args:
+            element: What a batch looks like.
+            rows: Rows of every batch; None if they differ.
+        """
+        step = self._steps.get(element.key())
+        is_of_one_size = step is not None and step.traced.program.one_size
+        return self._steps.get((element.key(), rows)) if is_of_one_size else step
+
+    def step(self, element: Element, rows: int | None, trace: Callable[[Element], TracedStep]) -> RemoteStep:
+        """Returns the step for batches of this form, traced at the first call; see `known`.
 
         Raises:
             UnsupportedError: The workers cannot make it.
@@ -40,13 +51,16 @@ class RemoteFunction:
         key = element.key()
         if key in self._refused:
             raise UnsupportedError(self._refused[key])
-        if key not in self._steps:
+        step = self.known(element, rows)
+        if step is None:
             try:
-                self._steps[key] = RemoteStep(trace(element))
+                step = RemoteStep(trace(element))
             except UnsupportedError as error:
                 self._refused[key] = str(error)
                 raise
-        return self._steps[key]
+            self._steps.setdefault(key, step)
+            self._steps[key, rows] = step
+        return step
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:

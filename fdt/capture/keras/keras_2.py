@@ -141,7 +141,7 @@ class _Data:
         given = dict(kwargs)
         # Class weights and shuffle="batch" are applied to what the iterator yields, so it must yield the data.
         if not kwargs.get("class_weight") and kwargs.get("shuffle") != "batch":
-            self._reading = run if run.sends_arrays else None
+            self._reading = run
             taken = self._fit.rows_of(kwargs["x"]) if isinstance(kwargs["x"], tf.data.Dataset) else None
             if taken is not None:
                 run.batches, kwargs["x"] = taken
@@ -167,7 +167,10 @@ class _Data:
         leaves = tf.nest.flatten(inputs)
         if self._reading is None or not all(map(is_numbers, leaves)):
             return original(adapter, indices, inputs)
-        self._reading.batches = batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
+        batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
+        if not self._reading.takes(batches):
+            return original(adapter, indices, inputs)
+        self._reading.batches = batches
         # Keras shuffles and cuts the row numbers exactly as it would the data.
         return untuned(original(adapter, indices, tf.range(len(batches.arrays[0]), dtype=tf.int64)))
 

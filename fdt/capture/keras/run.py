@@ -20,7 +20,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
 from fdt.client.answers import Answer, Drain, StepResult
-from fdt.client.data import ReadBatches
+from fdt.client.data import ArrayBatches, ReadBatches
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
@@ -67,7 +67,12 @@ class Run(TracedRun):
 
     def missing(self, batches: ReadBatches) -> str:
         """See `Reader`."""
-        return batches.missing(self._job, identified=self._config.server is not None)
+        elsewhere = self._config.server is not None
+        return batches.missing(self._job, identified=elsewhere, mapped=self._config.mapped_folders)
+
+    def has(self, batches: ArrayBatches) -> bool:
+        """Returns whether the workers have all of these arrays."""
+        return batches.are_at(self._job)
 
     def prepare(self, force: bool) -> None:
         """Sends the data. The step is traced in its first call, as in Keras, so that it finds what callbacks have set up."""

@@ -14,7 +14,7 @@ from fdt.capture.keras.version import KerasVersion
 from fdt.capture.refusals import where_raised
 from fdt.capture.step.traced_step import TracedStep, refuse_moved
 from fdt.capture.watching import Watch
-from fdt.client.data import Batches, ReadBatches, RowBatches
+from fdt.client.data import ArrayBatches, Batches, ReadBatches, RowBatches
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 
@@ -66,6 +66,10 @@ class TracedRun(abc.ABC):
     def missing(self, batches: ReadBatches) -> str:
         """See `Reader`; here nobody makes steps."""
         return ""
+
+    def takes(self, batches: ArrayBatches) -> bool:
+        """See `Reader`."""
+        return self.sends_arrays
 
     def check_streamed(self, reader: str) -> None:
         """Refuses data that have to be streamed if `--batch per-worker` needs arrays.

@@ -175,7 +175,7 @@ class Validation:
             return None
         if fit.evaluation is None:
             run = fit.run
-            fit.evaluation = Evaluation(self._session.config, self._keras, run.model, fit.arguments, run.missing)
+            fit.evaluation = Evaluation(self._session.config, self._keras, run.model, fit.arguments, run)
         is_read = fit.evaluation.batches is not None or fit.evaluation.stays is not None
         return None if is_read else fit.evaluation
 
@@ -207,7 +207,7 @@ class Validation:
         given.apply_defaults()
         run = self._lender(model, given.arguments, kind.function)
         if run is not None:
-            evaluation = kind(self._session.config, self._keras, model, given.arguments, run.missing)
+            evaluation = kind(self._session.config, self._keras, model, given.arguments, run)
             try:
                 with contextlib.ExitStack() as lent:
                     self._asked = _Asked(run, evaluation, threading.get_ident(), lent)

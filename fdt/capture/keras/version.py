@@ -16,7 +16,7 @@ class Reader(Protocol):
     Attributes:
         batches: The data, once Keras has read its arguments.
         steps_in_epoch: Steps in one pass; None if Keras does not know.
-        sends_arrays: Whether data that are arrays are sent as a whole.
+        sends_arrays: Whether rows that a data set makes of arrays are computed and sent as a whole.
         streams: Whether other data are sent batch by batch; otherwise they are Keras's.
         num_together: How many of the script's batches are sent as one batch.
         admitted: Operations that functions of rows may hold besides the usual ones; None if the workers read no files.
@@ -28,6 +28,13 @@ class Reader(Protocol):
 
         Args:
             batches: `fdt.client.data.ReadBatches`.
+        """
+
+    def takes(self, batches: Any) -> bool:
+        """Returns whether arrays go to the workers, or are there.
+
+        Args:
+            batches: `fdt.client.data.ArrayBatches`.
         """
 
     batches: Any
