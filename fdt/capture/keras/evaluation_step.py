@@ -52,7 +52,8 @@ def trace_step_of(
 
     def traced(element: Element) -> TracedStep:
         step = keras.converted(getattr(model, _STEPS[function]))
-        return StepTrace(config, seen, trains=False).trace(step, element)
+        predicts = function == "predict_function"
+        return StepTrace(config, seen, trains=False, returns_rows=predicts).trace(step, element)
 
     with _undone_if_refused():
         try:

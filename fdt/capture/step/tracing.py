@@ -24,16 +24,17 @@ from fdt.v1 import program_pb2
 class StepTrace:
     """One trace of one step."""
 
-    def __init__(self, config: RunConfig, seen: StepObserver, trains: bool = True):
+    def __init__(self, config: RunConfig, seen: StepObserver, trains: bool = True, returns_rows: bool = False):
         """
         Args:
             config: The run's configuration.
             seen: Observes the step.
             trains: Whether it is a training step: it hands gradients to an optimizer.
+            returns_rows: Whether the sizes of what it returns may depend on the batch.
         """
         self._config = config
         self._seen = seen
-        self._trains = trains
+        self._trains, self._returns_rows = trains, returns_rows
 
     def trace(self, own_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `own_step(batch)`.
@@ -53,7 +54,8 @@ class StepTrace:
         if self._config.mode == "async" and self._config.num_workers > 1:
             # Each worker has its own metric states, which are added up.
             check_additive(concrete.graph, metric_variables)
-        self._check_outputs(concrete.outputs[: len(concrete.outputs) - len(met.tensors())])
+        if not self._returns_rows:
+            self._check_outputs(concrete.outputs[: len(concrete.outputs) - len(met.tensors())])
         describe = describing(concrete.graph, opened, self._seen, self._role)
         program, variables = export(concrete, opened, describe)
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
