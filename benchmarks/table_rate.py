@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.link import Link
-from lab.network import DEVICE, POOL, Network
+from lab.network import POOL, Network
+from lab.peers import horovod, places
 from lab.pool import Lab
 from processes import ROOT, Finished, checked_out, fdt, python, run
 from record import Content, Record
@@ -86,26 +87,17 @@ def horovod_over_hosts(
 ) -> dict[str, Any]:
     """Trains with Horovod by hand, a rank to a host; `peers/ssh` is what horovodrun starts them by."""
     with Network(hosts, Link(8 * quantities.bandwidth(bandwidth))) as network:
-        where = ["-H", ",".join(f"{network.address(host)}:1" for host in network.hosts)]
-        started = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(hosts), *where, "--gloo"]
-        started += ["--network-interfaces", DEVICE, *python(PEER), "lookups", *options, *["--sparse-as-dense"] * dense]
-        path = {"PATH": f"{ROOT / 'benchmarks/peers'}:{os.environ['PATH']}"}
-        given = {**models_path(), **table, **path, **_places(network)}
-        return _rates(run(network.inside(POOL, started), given).result())
+        trained = [*python(PEER), "lookups", *options, *["--sparse-as-dense"] * dense]
+        command, environment = horovod(network, trained)
+        return _rates(run(command, {**models_path(), **environment, **table}).result())
 
 
 def servers_over_hosts(hosts: int, bandwidth: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
     """Trains by ParameterServerStrategy, a worker and a server to a host."""
     command, environment = _servers(hosts)
     with Network(hosts, Link(8 * quantities.bandwidth(bandwidth))) as network:
-        given = {**environment, **table, **_places(network)}
+        given = {**environment, **table, **places(network)}
         return _rates(run(network.inside(POOL, [*command, *options]), given).result())
-
-
-def _places(network: Network) -> dict[str, str]:
-    """Returns what tells peers where hosts are."""
-    hosts = " ".join(f"{network.address(host)}={network.namespace(host)}" for host in network.hosts)
-    return {"LAB_HOSTS": hosts, "LAB_ADDRESS": network.address(POOL)}
 
 
 @contextlib.contextmanager

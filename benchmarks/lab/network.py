@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lab import cores
 from lab.link import Link
 
 PREFIX = "fdt-lab"
@@ -39,18 +40,20 @@ class Network:
     Members are called "pool", "host1", "host2", …; all have a link of the same kind, "pool" too.
     """
 
-    def __init__(self, hosts: int, link: Link) -> None:
+    def __init__(self, hosts: int, link: Link, cores: float | None = None) -> None:
         """Notes what to make.
 
         Args:
             hosts: In [1, MAX_HOSTS], besides the pool's namespace.
             link: Of each member.
+            cores: How many cores each host has, as a number; None for all of the machine's.
         """
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"A laboratory has 1 to {MAX_HOSTS} hosts. Received: {hosts}")
         self.hosts = tuple(f"host{number}" for number in range(1, hosts + 1))
         self.members = (POOL, *self.hosts)
-        self.link = link
+        self.link, self._cores = link, cores
+        self.has_cores = cores is not None
 
     def __enter__(self) -> Self:
         check_machine()
@@ -63,6 +66,8 @@ class Network:
             _ip("-n", switch, "link", "set", _SWITCH, "up")
             for name in self.members:
                 self._connect(name)
+            for name in self.hosts if self._cores is not None else ():
+                cores.make(self.namespace(name), self._cores)
         except BaseException:
             self._remove()
             raise
@@ -83,7 +88,9 @@ class Network:
 
     def inside(self, member: str, command: Sequence[str]) -> list[str]:
         """Returns the command that runs another in a member's namespace, as the same process."""
-        return ["ip", "netns", "exec", self.namespace(member), *command]
+        inside = ["ip", "netns", "exec", self.namespace(member), *command]
+        is_bound = self._cores is not None and member in self.hosts
+        return cores.within(self.namespace(member), inside) if is_bound else inside
 
     def pids(self, *members: str) -> list[int]:
         """Returns the processes that run in the members' namespaces, all of them unless told."""
@@ -120,6 +127,8 @@ class Network:
     def _remove(self) -> None:
         existing = _namespaces()
         _delete([name for name in map(self.namespace, (_SWITCH, *self.members)) if name in existing])
+        for name in self.hosts if self._cores is not None else ():
+            cores.remove(self.namespace(name))
 
 
 def check_machine() -> None:

@@ -56,7 +56,14 @@ class Lab:
     """
 
     def __init__(
-        self, hosts: int, bandwidth: str, latency: str | None = None, mode: str = "both", pool_workers: int = 0
+        self,
+        hosts: int,
+        bandwidth: str,
+        latency: str | None = None,
+        mode: str = "both",
+        pool_workers: int = 0,
+        cores: float | None = None,
+        everywhere: Sequence[str] = (),
     ) -> None:
         """Notes what to make.
 
@@ -66,11 +73,13 @@ class Lab:
             latency: One way, such as "1ms"; needs `netem` in the kernel.
             mode: What the pool offers: sync, async or both.
             pool_workers: Workers in the pool's own namespace, which are the first that a job gets.
+            cores: See `Network`.
+            everywhere: Options of `fdt serve` for the pool and all hosts.
         """
         link = Link(8 * quantities.bandwidth(bandwidth), quantities.duration(latency) if latency else 0.0)
-        self.network = Network(hosts, link)
+        self.network = Network(hosts, link, cores)
         self.num_workers = hosts + pool_workers
-        self._mode, self._pool_workers = mode, pool_workers
+        self._mode, self._pool_workers, self._everywhere = mode, pool_workers, everywhere
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as made:
@@ -149,7 +158,7 @@ class Lab:
         self._start(made, host, joined, "joined the pool")
 
     def _start(self, made: contextlib.ExitStack, member: str, options: Sequence[str], says: str) -> str:
-        command = self._fdt(member, "serve", "--trusted-network", DEVICE, *options)
+        command = self._fdt(member, "serve", "--trusted-network", DEVICE, *self._everywhere, *options)
         return str(made.enter_context(processes.serving(command, says, self._folder / f"{member}.log"))[0])
 
     def _fdt(self, member: str, *arguments: str) -> list[str]:

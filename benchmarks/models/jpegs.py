@@ -29,6 +29,19 @@ def make(folder: Path, number: int) -> None:
         path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(fine, 0, 255), tf.uint8)).numpy())
 
 
+def build() -> keras.Model:
+    """Returns a net that costs little beside reading an image."""
+    return keras.Sequential(
+        [
+            keras.Input((SIDE, SIDE, 3)),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.AveragePooling2D(8),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
 class Clock(keras.callbacks.Callback):  # type: ignore[misc]
     """Notes time and this process's core-seconds at the end of each epoch."""
 
@@ -55,15 +68,7 @@ def main() -> None:
         arguments.folder, image_size=(SIDE, SIDE), batch_size=arguments.batch, seed=1, verbose=False
     )
     number = len(list(arguments.folder.glob("*/*.jpg")))
-    model = keras.Sequential(
-        [
-            keras.Input((SIDE, SIDE, 3)),
-            keras.layers.Rescaling(1 / 255),
-            keras.layers.AveragePooling2D(8),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+    model = build()
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     clock = Clock()
     losses = model.fit(images, epochs=arguments.epochs, callbacks=[clock], verbose=0).history["loss"]
