@@ -32,6 +32,7 @@ from nfdt.outer import is_continuous
 _FETCH_S = 3600.0
 _TRAINABLE, _OPTIMIZER = program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER
 _METRIC, _SEED, _OTHER = program_pb2.ROLE_METRIC, program_pb2.ROLE_SEED, program_pb2.ROLE_OTHER
+_CONSTANT = program_pb2.ROLE_CONSTANT
 
 
 class Coordinator:
@@ -151,6 +152,8 @@ class Coordinator:
         everything = range(len(source.variables))
         if what == job_pb2.Drain.WHAT_ALL:
             values = self._together(program, variables or everything)
+            # What a step only reads is asked for by name: copied from another program, or never.
+            values |= self._method.read_own(program, 0, _with_role(source, variables, _CONSTANT))
         else:
             values = self._summed(program, _with_role(source, everything, _METRIC))
         outputs = b"" if variables else _packed(source, self._method.outputs(program))

@@ -11,6 +11,7 @@ from fdt.program.packing import as_array, empty
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
 from nfdt.devices import Devices, host_of
+from nfdt.evaluation import Evaluation
 from nfdt.loop import MOST_AT_ONCE
 from nfdt.method import Batch
 from nfdt.options import Options
@@ -33,7 +34,7 @@ class Delayed:
         """
         num_workers = len(devices.workers)
         self._options, self._devices = options, devices
-        self._programs: dict[int, ParameterServers] = {}
+        self._programs: dict[int, ParameterServers | Evaluation] = {}
         self._usage = [job_pb2.WorkerUsage(rank=worker) for worker in range(num_workers)]
         self._delays = Delays(num_workers)
         self._lock = threading.Lock()
@@ -53,6 +54,9 @@ class Delayed:
         """Builds shards and replicas."""
         assert self._options.rule is not None
         self._worker_threads.wait()
+        if not source.holes:
+            self._programs[program] = Evaluation(source, self._devices.workers)
+            return
         self._programs[program] = ParameterServers(
             source,
             self._options.rule,
@@ -130,7 +134,8 @@ class Delayed:
             correction = sum(of_shard.correction_square for of_shard in pushed)
             gradient = sum(of_shard.gradient_square for of_shard in pushed)
             self._delays.add(worker, max(of_shard.delay for of_shard in pushed), correction, gradient)
-        self._account(self._usage[worker], stepped, sum(batch.num_samples for batch in batches))
+        if stepped.pushes:
+            self._account(self._usage[worker], stepped, sum(batch.num_samples for batch in batches))
         self._strides[worker].note(len(batches), stepped.pull_s + stepped.compute_s + stepped.push_s)
         self._outputs[first.program] = stepped.outputs
         if first.done is not None:

@@ -36,24 +36,29 @@ class Made:
 
 
 @pytest.mark.parametrize(
-    ("keras", "num_workers", "cases"),
+    ("mode", "keras", "num_workers", "cases"),
     [
-        pytest.param(3, 2, _OF_ALL, id="keras 3"),
-        pytest.param(2, 2, _OF_KERAS_2, id="keras 2"),
-        pytest.param(3, 3, _OF_WORKERS, id="3 workers"),
-        pytest.param(3, 2, None, id="all", marks=pytest.mark.thorough),
-        pytest.param(3, 1, _OF_WORKERS, id="1 worker", marks=pytest.mark.thorough),
+        pytest.param("sync", 3, 2, _OF_ALL, id="keras 3"),
+        pytest.param("sync", 2, 2, _OF_KERAS_2, id="keras 2"),
+        pytest.param("sync", 3, 3, _OF_WORKERS, id="3 workers"),
+        pytest.param("async", 3, 1, _OF_WORKERS, id="asynchronous"),
+        pytest.param("sync", 3, 2, None, id="all", marks=pytest.mark.thorough),
+        pytest.param("sync", 3, 1, _OF_WORKERS, id="1 worker", marks=pytest.mark.thorough),
+        pytest.param("async", 3, 1, None, id="all, asynchronous", marks=pytest.mark.thorough),
+        pytest.param("async", 2, 1, None, id="all, keras 2, asynchronous", marks=pytest.mark.thorough),
     ],
 )
 def test_validations_give_what_plain_python_gives(
-    keras: int, num_workers: int, cases: str | None, pool: Pool, tmp_path: Path
+    mode: str, keras: int, num_workers: int, cases: str | None, pool: Pool, tmp_path: Path
 ) -> None:
     chosen = ("--keras", str(keras), *(("--cases", cases) if cases else ()))
     script, out, report = _SCRIPTS / "validations.py", tmp_path / "figures", tmp_path / "report"
     printed = run_python(script, "--out", tmp_path / "plain", *chosen, limit_s=_LIMIT_S).expect(0).stdout
     plain = Made(tmp_path / "plain", printed)
-    options = (*pool.options, "--report", report)
-    finished = run_fdt(script, "--out", out, *chosen, workers=num_workers, options=options, limit_s=_LIMIT_S).expect(0)
+    # The pool's workers are synchronous.
+    options = (*(pool.options if mode == "sync" else ()), "--report", report)
+    arguments = ("--out", out, *chosen)
+    finished = run_fdt(script, *arguments, mode=mode, workers=num_workers, options=options, limit_s=_LIMIT_S).expect(0)
     made = Made(out, finished.stdout)
     differences = compare({"text/lines": np.array(plain.lines)}, {"text/lines": np.array(made.lines)})
     assert all(difference.within for difference in differences), _first_difference(plain.lines, made.lines)
@@ -103,3 +108,14 @@ def test_no_weights_come_home_for_a_validation(pool: Pool, tmp_path: Path) -> No
     # Adam and ReLU let rounding grow over 120 steps: 2e-5 with some processors' kernels, 1e-7 with others'.
     assert _apart(json.loads(plain)["val_loss"], told["val_loss"]) < 1e-4
     assert "validation runs on the workers, on 2,000 rows" in finished.stderr
+
+
+def test_asynchronous_workers_validate_with_the_weights_that_all_have_made(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    script = _SCRIPTS / "validated_by_all.py"
+    finished = run_fdt(script, mode="async", workers=3, options=("--report", report), limit_s=_LIMIT_S).expect(0)
+    (fit,) = json.loads(report.read_text())["fits"]
+    assert (fit["steps"], fit["test_steps"]) == (15, 3 * 6)
+    assert float(finished.stdout.split()[-1]) < 1e-5
+    assert "validation runs on the workers" in finished.stderr
+    assert "evaluate runs on the workers, on 47 rows that they have" in finished.stderr

@@ -5,6 +5,7 @@ import re
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -46,6 +47,7 @@ losses = model.fit([words, flags], flags.sum(axis=1), batch_size=20, epochs=4, v
 print("losses", *losses)
 print("iterations", int(model.optimizer.iterations))
 """
+VALIDATED = Path(__file__).parents[1] / "fidelity" / "scripts" / "validated_by_all.py"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def losses(text: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"^losses (.*)$", text, re.MULTILINE)[-1].split()]
+
+
+def test_workers_of_both_hosts_validate(cluster: Cluster) -> None:
+    with cluster.host(slots=2):
+        finished = cluster.run(VALIDATED.read_text(), workers=3).expect(0)
+    assert float(finished.stdout.split()[-1]) < 1e-5
+    assert "validation runs on the workers" in finished.stderr
 
 
 # With 3 slots all workers are on the host that joined, and the servers on the pool's machine have no worker beside them.

@@ -14,7 +14,7 @@ from fdt.capture.keras.evaluation import Evaluation
 from fdt.capture.keras.evaluation_function import RemoteFunction
 from fdt.capture.keras.hooks import KerasHooks, check_model
 from fdt.capture.keras.on_batch import batches_like
-from fdt.capture.keras.opening import opening_lines
+from fdt.capture.keras.opening import lacking, opening_lines
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.validation import line_here, stays_here, validates
@@ -71,7 +71,7 @@ class KerasCheck(KerasHooks["CheckedRun"]):
             with contextlib.suppress(CheckedError):
                 original(*arguments.args, **arguments.kwargs)
             if run.traced is not None and validates(arguments.arguments):
-                run.validation = self._place_of_validation(model, arguments.arguments)
+                run.validation = self._place_of_validation(run.traced, model, arguments.arguments)
         except FdtError as error:
             self._refuse(f"{type(model).__name__}.fit", error)
         finally:
@@ -90,9 +90,9 @@ class KerasCheck(KerasHooks["CheckedRun"]):
     def _num_batches(self, epoch: int) -> float:
         return super()._num_batches(epoch) if self._evaluation is None else self._evaluation.num_batches(epoch)
 
-    def _place_of_validation(self, model: Any, arguments: dict[str, Any]) -> str:
+    def _place_of_validation(self, trained: TracedStep, model: Any, arguments: dict[str, Any]) -> str:
         """Returns where a `fit` would validate, and why."""
-        stays = stays_here(self._config.mode, self._keras, model, arguments)
+        stays = lacking(self._config, trained) or stays_here(self._keras, model, arguments)
         if stays is not None:
             return line_here(stays)
         self._evaluation = evaluation = Evaluation(self._config, self._keras, model, arguments)
@@ -242,8 +242,7 @@ class CheckedRun(TracedRun):
         lines += step_lines(self._config, self.traced, self.shapes)
         if self.validation is not None:
             lines.append(self.validation)
-        data = "" if self._config.mode == "async" else " on data that workers do not read from files"
-        lines.append(f"stays here: callbacks, evaluate and predict{data}")
+        lines.append("stays here: callbacks, evaluate and predict on data that workers do not read from files")
         return lines
 
 

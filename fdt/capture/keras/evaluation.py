@@ -110,6 +110,8 @@ class Evaluation:
         Args:
             function: The test function, which keeps the step.
         """
+        if self.stays is None and self._training is not None:
+            self.stays = self._training.lacks()
         if self.stays is None and self._step is None:
             assert self.batches is not None
             try:

@@ -188,6 +188,22 @@ def _asynchronous(config: RunConfig, batch_size: int | None) -> list[str]:
     ]
 
 
+def lacking(config: RunConfig, traced: TracedStep) -> str | None:
+    """Returns what of a model no worker holds, so that workers cannot make steps that train nothing; None if they can.
+
+    Args:
+        config: The run's configuration.
+        traced: The training step.
+    """
+    if config.mode == "sync":
+        return None
+    if config.options.get("update") == "averaging":
+        return "each worker has weights of its own (--update averaging)"
+    by_rows = [i for i, verdict in tables_of(traced.program).items() if isinstance(verdict, ByRows)]
+    name = traced.variables[by_rows[0]].name.removesuffix(":0") if by_rows else ""
+    return f"workers get single rows of {name}, and no one holds all of it" if by_rows else None
+
+
 def _tables(traced: TracedStep) -> list[str]:
     """Returns how workers get large tables: as the rows that a batch uses, or whole, and why."""
     by_rows, lines = list[str](), list[str]()

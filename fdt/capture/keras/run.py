@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from fdt.base.usage import usage_since
 from fdt.capture.keras.callbacks import Audience
-from fdt.capture.keras.opening import opening_lines, turns
+from fdt.capture.keras.opening import lacking, opening_lines, turns
 from fdt.capture.keras.refreshing import Refreshing
 from fdt.capture.keras.traced_run import TracedRun
 from fdt.capture.keras.train_function import RemoteTrainFunction
@@ -69,6 +69,11 @@ class Run(TracedRun):
         """See `Reader`."""
         elsewhere = self._config.server is not None
         return batches.missing(self._job, identified=elsewhere, mapped=self._config.mapped_folders)
+
+    def lacks(self) -> str | None:
+        """Returns what of the model no worker holds; None if they hold all of it."""
+        assert self._step is not None
+        return lacking(self._config, self._step.traced)
 
     def has(self, batches: ArrayBatches) -> bool:
         """Returns whether the workers have all of these arrays."""

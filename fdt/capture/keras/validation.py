@@ -51,20 +51,17 @@ def line_here(reason: str | None) -> str:
 
 
 def stays_here(
-    mode: str, keras: KerasVersion, model: Any, arguments: Mapping[str, Any], function: str = "test_function"
+    keras: KerasVersion, model: Any, arguments: Mapping[str, Any], function: str = "test_function"
 ) -> str | None:
     """Returns why steps that train nothing are made on this machine, as far as model and callbacks tell; None if nothing keeps
     them here.
 
     Args:
-        mode: The job's.
         keras: The model's generation of Keras.
         model: The model.
         arguments: Those of `fit`, `evaluate` or `predict`.
         function: The model's function that makes the steps.
     """
-    if mode != "sync":
-        return "asynchronous workers hold no whole model"
     defined = own_attributes(keras, type(model)) | vars(model).keys() - {function}
     overridden = next((name for name in _OF_KERAS[function] if name in defined), None)
     if overridden is not None:
@@ -146,7 +143,7 @@ class Validation:
         """See the function `stays_here`; here as far as that is known before the data are read."""
         if self._session.verification is not None:
             return "`fdt verify` compares training steps"
-        return stays_here(self._session.config.mode, self._keras, model, arguments, function)
+        return stays_here(self._keras, model, arguments, function)
 
     @contextlib.contextmanager
     def of_fit(self, run: Run, arguments: Mapping[str, Any], stays: str | None) -> Iterator[None]:
