@@ -40,7 +40,7 @@ class Made:
     [
         pytest.param("sync", 3, 2, _OF_ALL, id="keras 3"),
         pytest.param("sync", 2, 2, _OF_KERAS_2, id="keras 2"),
-        pytest.param("sync", 3, 3, _OF_WORKERS, id="3 workers"),
+        pytest.param("sync", 3, 3, _OF_WORKERS, id="3 workers", marks=pytest.mark.thorough),
         pytest.param("async", 3, 1, _OF_WORKERS, id="asynchronous"),
         pytest.param("sync", 3, 2, None, id="all", marks=pytest.mark.thorough),
         pytest.param("sync", 3, 1, _OF_WORKERS, id="1 worker", marks=pytest.mark.thorough),

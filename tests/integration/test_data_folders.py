@@ -12,6 +12,7 @@ from tests.fidelity.scripts import rows_of_files
 from tests.helpers import cluster as hosts
 from tests.helpers.pool import Pool, serve
 from tests.helpers.processes import run
+from tests.helpers.thorough import some_of
 from tests.helpers.warm import run_fdt, run_python
 
 _SCRIPT = Path(rows_of_files.__file__)
@@ -63,7 +64,7 @@ def test_a_folder_may_have_another_name_where_workers_read_it(
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces are made by root and `ip`"
 )
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", some_of(["sync", "async"], "sync"))
 def test_workers_of_a_host_that_joined_read_them_too(
     mode: str, images: Path, plain: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -281,6 +281,8 @@ class Prediction(ScriptedEvaluation):
         def leaves() -> list[tf.Tensor]:
             with variables.told():
                 steps = [tf.nest.flatten(traced.logs(result.outputs())) for result in results if result is not None]
+            # Their bytes are not needed besides.
+            results.clear()
             return [parts[0] if len(parts) == 1 else tf.concat(parts, 0) for parts in zip(*steps, strict=True)]
 
         structure = traced.placeholder()
