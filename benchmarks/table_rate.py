@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ OTHERS = {
 }
 
 
-def ours(workers: int, table: dict[str, str], options: list[str], folder: Path) -> dict[str, Any]:
+def ours(folder: Path, workers: int, table: dict[str, str], options: list[str]) -> dict[str, Any]:
     """Trains on synchronous workers."""
     with tempfile.TemporaryDirectory() as kept:
         report = Path(kept, "report.json")
@@ -72,10 +72,11 @@ def ours(workers: int, table: dict[str, str], options: list[str], folder: Path) 
     return {**_rates(finished.result()), "bytes": fits[-1]["bytes_per_step"] if workers > 1 else 0}
 
 
-def over_hosts(hosts: int, bandwidth: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
-    """Trains on synchronous workers of a host each."""
-    with _environment(table), Lab(hosts, bandwidth, mode="sync") as lab:
-        ran = lab.run([str(ROOT / FIT), "lookups", *options])
+def over_hosts(hosts: int, bandwidth: str, mode: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
+    """Trains on workers of a host each; of asynchronous ones each host has a parameter server, too."""
+    servers = ["--ps", str(hosts)] if mode == "async" else []
+    with _environment(table), Lab(hosts, bandwidth, mode=mode) as lab:
+        ran = lab.run(["--mode", mode, *servers, str(ROOT / FIT), "lookups", *options])
     return {
         **_rates(Finished(ran.output, ran.seconds).result()),
         "bytes": ran.report["fits"][-1]["bytes_per_step"],
@@ -152,6 +153,32 @@ def markdown(content: Content) -> str:
     )
 
 
+def planned(options: argparse.Namespace, rows: int, before: Path | None) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yields the rows of the table, and what measures each, given the kind of table and the script's options."""
+    for workers in options.workers:
+        yield f"fdt run --workers {workers}", partial(ours, ROOT, workers)
+        if before is not None:
+            yield f"fdt run --workers {workers}, the commit before", partial(ours, before, workers)
+    yield "fdt run --workers 2, Keras 2", partial(with_keras_2, partial(ours, ROOT, 2))
+    for hosts in options.hosts:
+        on, where = f", {hosts} hosts", (hosts, options.bandwidth)
+        yield f"fdt run{on}", partial(over_hosts, *where, "sync")
+        yield f"fdt run --mode async{on}", partial(over_hosts, *where, "async")
+        yield f"fdt run --mode async, Keras 2{on}", partial(with_keras_2, partial(over_hosts, *where, "async"))
+        yield f"Horovod by hand{on}", partial(horovod_over_hosts, *where, False)
+        if rows <= _MOST_DENSE_ROWS:
+            yield f"the same, sparse as dense{on}", partial(horovod_over_hosts, *where, True)
+        yield f"ParameterServerStrategy{on}", partial(servers_over_hosts, *where)
+    for title in OTHERS:
+        if title != _DENSE or rows <= _MOST_DENSE_ROWS:
+            yield title, partial(other, title)
+
+
+def with_keras_2(measure: Callable[..., Any], table: dict[str, str], options: list[str]) -> Any:
+    """Trains the same with Keras 2."""
+    return measure({**table, **_KERAS_2}, options)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -161,6 +188,7 @@ def main() -> int:
     parser.add_argument("--workers", nargs="*", type=int, default=[1, 2, 4])
     parser.add_argument("--hosts", nargs="*", type=int, default=[])
     parser.add_argument("--bandwidth", default="1Gbit", help="of each host of the laboratory")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose names have this text")
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--quick", action="store_true", help="one round of few steps, nothing written")
     options = parser.parse_args()
@@ -172,28 +200,10 @@ def main() -> int:
         for _ in range(options.rounds):
             for rows in options.rows:
                 for optimizer in options.optimizers:
-                    about = {"rows": rows, "optimizer": optimizer}
                     kind = {"LOOKUP_ROWS": str(rows), "LOOKUP_OPTIMIZER": optimizer}
-                    for workers in options.workers:
-                        name = f"fdt run --workers {workers}"
-                        record.add("run", partial(ours, workers, kind, given, ROOT), row=name, **about)
-                        if before is not None:
-                            older = partial(ours, workers, kind, given, before)
-                            record.add("run", older, row=f"{name}, the commit before", **about)
-                    keras_2 = partial(ours, 2, {**kind, **_KERAS_2}, given, ROOT)
-                    record.add("run", keras_2, row="fdt run --workers 2, Keras 2", **about)
-                    for hosts in options.hosts:
-                        joined = partial(over_hosts, hosts, options.bandwidth, kind, given)
-                        on = f", {hosts} hosts"
-                        record.add("run", joined, row=f"fdt run{on}", **about)
-                        for dense in (False, True)[: 1 + (rows <= _MOST_DENSE_ROWS)]:
-                            name = "the same, sparse as dense" if dense else "Horovod by hand"
-                            peer = partial(horovod_over_hosts, hosts, options.bandwidth, dense, kind, given)
-                            record.add("run", peer, row=name + on, **about)
-                        peer = partial(servers_over_hosts, hosts, options.bandwidth, kind, given)
-                        record.add("run", peer, row=f"ParameterServerStrategy{on}", **about)
-                    for title in [title for title in OTHERS if title != _DENSE or rows <= _MOST_DENSE_ROWS]:
-                        record.add("run", partial(other, title, kind, given), row=title, **about)
+                    for row, measure in planned(options, rows, before):
+                        if options.only in row:
+                            record.add("run", partial(measure, kind, given), row=row, rows=rows, optimizer=optimizer)
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
 

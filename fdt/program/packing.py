@@ -140,6 +140,8 @@ def unpack_state(
         ProtocolError: The contents do not fit the descriptions.
     """
     wanted = spans or {}
+    if not set(state.zeros) <= set(state.variables):
+        raise ProtocolError("A state says of variables that they are zero that it does not have.")
     for i in state.zeros:
         shape = tuple(specs[i].shape)
         yield i, [np.zeros((wanted[i][1], *shape[1:]) if i in wanted else shape, dtype_of(specs[i]))]
