@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -188,7 +189,7 @@ def main() -> int:
     parser.add_argument("--workers", nargs="*", type=int, default=[1, 2, 4])
     parser.add_argument("--hosts", nargs="*", type=int, default=[])
     parser.add_argument("--bandwidth", default="1Gbit", help="of each host of the laboratory")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose names have this text")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only rows whose names this finds")
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
     parser.add_argument("--quick", action="store_true", help="one round of few steps, nothing written")
     options = parser.parse_args()
@@ -202,7 +203,7 @@ def main() -> int:
                 for optimizer in options.optimizers:
                     kind = {"LOOKUP_ROWS": str(rows), "LOOKUP_OPTIMIZER": optimizer}
                     for row, measure in planned(options, rows, before):
-                        if options.only in row:
+                        if re.search(options.only, row):
                             record.add("run", partial(measure, kind, given), row=row, rows=rows, optimizer=optimizer)
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
