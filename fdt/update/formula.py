@@ -9,6 +9,8 @@ from pathlib import Path
 from fdt.base.native import optional
 from fdt.program.node_graph import Graph, Tensor, data_inputs, tensor
 
+# Compiled, or found, before a worker's sandbox is closed.
+_NATIVE = optional("fdt.update")
 # The operations of Keras's optimizers, applied to one entry. NaN stays NaN, as in TensorFlow's operations.
 _TEXTS = {
     "Abs": "std::abs({0})",
@@ -64,7 +66,7 @@ class Formula:
 @functools.cache
 def _compiled() -> dict[str, str]:
     """Returns the names of formulas that are compiled, by their texts; none on a machine without a compiler."""
-    if optional("fdt.update") is None:
+    if _NATIVE is None:
         return {}
     header = (Path(__file__).parent / "native" / "formulas.h").read_text()
     return {text.strip(): name for name, text in _KNOWN.findall(header)}

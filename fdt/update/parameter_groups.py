@@ -73,14 +73,28 @@ class _Finder:
         self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
         roles = {n: source.variables[i].role for n, i in self._variables.items()}
         self._parameters = {n for n, role in roles.items() if role == program_pb2.ROLE_TRAINABLE}
-        # The nodes whose value differs from parameter to parameter.
-        self._own = self._graph.descendants([*self._gradients, *self._parameters])
+        # The operations that write what differs from parameter to parameter.
+        self._own = self._find_own()
         self._ancestors = {w: self._graph.ancestors([w]) for w in cut.update_effects}
+
+    def _find_own(self) -> set[str]:
+        after = self._graph.descendants([*self._gradients, *self._parameters])
+        own = {w for w in self._cut.update_effects if w in after}
+        # What first decays by itself, as Keras 2's moments of a table do, is not the same everywhere for that.
+        while True:
+            written = {h for w in own for h in self._written(w)}
+            more = {w for w in self._cut.update_effects if w not in own and written.intersection(self._written(w))}
+            if not more:
+                return own
+            own |= more
+
+    def _written(self, writer: str) -> list[str]:
+        return [handle for handle, _ in self._graph.writes(self._graph.nodes[writer])]
 
     def find(self) -> ParameterGroups:
         shared_writers = [w for w in self._cut.update_effects if w not in self._own]
         own_writers = [w for w in self._cut.update_effects if w in self._own]
-        written = {h[0] for w in own_writers for h in self._graph.writes(self._graph.nodes[w])}
+        written = {handle for w in own_writers for handle in self._written(w)}
         shared = [n for n in self._variables if n not in written and n not in self._parameters]
         units = [self._unit(names, set(shared)) for names in self._together(own_writers, set(shared))]
         return ParameterGroups(tuple(units), tuple(sorted(self._variables[n] for n in shared)), tuple(shared_writers))

@@ -120,6 +120,24 @@ def test_rows_of_a_table(name: str) -> None:
         assert np.array_equal(plain[i], parts[i]), variable.tensor.name
 
 
+class DecaysFirst(keras.optimizers.SGD):  # type: ignore[misc]
+    """A momentum that decays by itself before it receives the gradient's rows, as those of Keras 2's Adam do."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        kept = self.momentums[self._get_variable_index(variable)]
+        self.assign(kept, kept * 0.5)
+        self.assign_add(kept, gradient)
+        self.assign_sub(variable, keras.ops.cast(learning_rate, variable.dtype) * kept)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_what_decays_by_itself_is_not_the_same_for_all_parameters(num_shards: int) -> None:
+    step = traced(model := embedding_model(DecaysFirst(0.1, momentum=0.9)), (WORDS, Y))
+    plain, parts = in_place(model, step, 4, WORDS), in_two_parts(step, 4, WORDS, num_shards)
+    for i, variable in enumerate(step.program.variables):
+        assert np.array_equal(plain[i], parts[i]), variable.tensor.name
+
+
 @pytest.mark.parametrize("name", some_of(OPTIMIZERS, f"{KINDS} lamb"))
 def test_what_is_updated_alike_is_found(name: str) -> None:
     step = traced(dense_model(OPTIMIZERS[name]()), (X, Y))
