@@ -164,6 +164,7 @@ def planned(options: argparse.Namespace, rows: int, before: Path | None) -> Iter
     for hosts in options.hosts:
         on, where = f", {hosts} hosts", (hosts, options.bandwidth)
         yield f"fdt run{on}", partial(over_hosts, *where, "sync")
+        yield f"fdt run, Keras 2{on}", partial(with_keras_2, partial(over_hosts, *where, "sync"))
         yield f"fdt run --mode async{on}", partial(over_hosts, *where, "async")
         yield f"fdt run --mode async, Keras 2{on}", partial(with_keras_2, partial(over_hosts, *where, "async"))
         yield f"Horovod by hand{on}", partial(horovod_over_hosts, *where, False)
