@@ -124,6 +124,9 @@ class ChainEngine:
         del self._arrays[data]
 
     def assign(self, program: int, state: job_pb2.State) -> None:
+        if state.zeros:
+            self._values[program] = 0
+            return
         payload = state.payload
         raw = self._blobs.open(payload.blob).tobytes() if payload.HasField("blob") else payload.inline
         values = np.frombuffer(raw, "<i8")
