@@ -155,7 +155,7 @@ def test_of_large_zeros_nothing_travels(last: float) -> None:
     """A negative zero is none: its sign is kept."""
     large = np.zeros((1 << 14) + 1, np.float32)
     large[-1] = last
-    values = {0: large, 1: np.zeros(3)}
+    values: dict[int, np.ndarray] = {0: large, 1: np.zeros(3)}
     specs = [program_pb2.Tensor(dtype=str(value.dtype), shape=value.shape) for value in values.values()]
     state, contents = cut_state(values, 2)
     packed = [b"".join(bytes(piece) for piece in pieces) for pieces in contents]
