@@ -34,7 +34,7 @@ def _made(out: Path) -> dict[str, Any]:
     ("mode", "num_workers", "cases"),
     [
         pytest.param("sync", 2, (*_CASES, *_LAST), id="2 workers"),
-        pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers"),
+        pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers", marks=pytest.mark.thorough),
         pytest.param("async", 1, ("mapped", "records", "lost"), id="asynchronous"),
         pytest.param("sync", 1, (*_CASES, *_LAST), id="1 worker", marks=pytest.mark.thorough),
     ],
