@@ -1,7 +1,6 @@
 """A pool that is served reads the folders of data that its operator lists, and nothing without them."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,8 @@ def test_a_folder_may_have_another_name_where_workers_read_it(
         assert made["looked"] == plain["looked"]
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces are made by root and `ip`"
-)
+@hosts.NEEDS[0]
+@hosts.NEEDS[1]
 @pytest.mark.parametrize("mode", some_of(["sync", "async"], "sync"))
 def test_workers_of_a_host_that_joined_read_them_too(
     mode: str, images: Path, plain: dict[str, Any], tmp_path: Path
