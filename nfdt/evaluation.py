@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.step_program import shape_of
 from fdt.update.cut import cut
 from fdt.v1 import program_pb2
 from nfdt.components import Components
-from nfdt.feed import Arrays, take
+from nfdt.feed import Arrays
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
 from nfdt.replica import Computation, Replica
-from nfdt.step import Pulled, Stepped
+from nfdt.step import Pulled, Stepped, array_spec, batch_of
 
 
 class Evaluation:
@@ -81,13 +80,11 @@ class Evaluation:
         with self._lock:
             key = replica.device, arrays.device
             if key not in self._calls:
-                specs = [tf.TensorSpec(_of_any_length(shape_of(s)), s.dtype) for s in self.source.batch]
+                specs = [array_spec(each) for each in self.source.batch]
 
                 def step(rows: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
                     with tf.device(key[1]):
-                        batch = take(tensors, rows)
-                    for taken, spec in zip(batch, self.source.batch, strict=True):
-                        taken.set_shape(shape_of(spec))
+                        batch = batch_of(self.source, tensors, rows)
                     with tf.device(key[0]):
                         results: list[tf.Tensor] = tf.nest.flatten(self._computation.traced(*batch))
                         # A step may return nothing but what it adds to metrics; a call has to have a result.
@@ -97,7 +94,3 @@ class Evaluation:
                 concrete = function.get_concrete_function(tf.TensorSpec([None], tf.int64), *specs)
                 self._calls[key] = self._computation.rebound(concrete)
             return self._calls[key]
-
-
-def _of_any_length(shape: tf.TensorShape) -> tf.TensorShape:
-    return shape if shape.rank is None else tf.TensorShape([None]).concatenate(shape[1:])

@@ -154,7 +154,7 @@ class Step:
 
     def arrays_signature(self) -> list[tf.TensorSpec]:
         """Returns the specs of the arrays that hold a batch."""
-        return [_array_spec(spec) for spec in self.source.batch]
+        return [array_spec(spec) for spec in self.source.batch]
 
     def pushes(self, told: np.ndarray) -> list[Pushed]:
         """Returns the results of a step's pushes.
@@ -187,7 +187,7 @@ class Step:
         with tf.device(cpu_beside(self.device)), tf.control_dependencies(begins):
             began_s = tf.timestamp()
         with tf.device(self.arrays_device):
-            batch = _batch(self.source, arrays, rows)
+            batch = batch_of(self.source, arrays, rows)
         crossing, fetched = self._fetched(batch, snapshots, began_s)
         received = self.received(snapshots, pulled)
         arrived = [*received, *crossing, *(each.rows for each in fetched)]
@@ -334,13 +334,15 @@ class Step:
         return int(travelling_dtype(tensor, self._rounded).size)
 
 
-def _batch(source: program_pb2.StepProgram, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
+def batch_of(source: program_pb2.StepProgram, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
+    """Takes a batch of a program from arrays, in a graph; int64 [batch] row numbers."""
     batch = take(arrays, rows)
     for taken, spec in zip(batch, source.batch, strict=True):
         taken.set_shape(shape_of(spec))
     return batch
 
 
-def _array_spec(spec: program_pb2.Tensor) -> tf.TensorSpec:
+def array_spec(spec: program_pb2.Tensor) -> tf.TensorSpec:
+    """Returns the spec of an array that holds the batches of an input."""
     shape = shape_of(spec)
     return tf.TensorSpec(shape if shape.rank is None else [None, *shape[1:]], spec.dtype)
