@@ -115,9 +115,9 @@ def compensate_rows(
         values: [number, ...].
         indices: The row of each value, [number].
         order: From `nfdt.rows.by_row`.
-        now: w, the whole table, [rows, ...].
-        then: w_bak, [rows, ...].
-        mean_square: s, [rows, ...]; as for `compensate`.
+        now: w, the row of each value, [number, ...].
+        then: w_bak, [number, ...].
+        mean_square: s, of the whole table, [rows, ...]; as for `compensate`.
         delay: int64 scalar, as for `compensate`.
         count: float32 scalar, as for `compensate`.
 

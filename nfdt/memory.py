@@ -8,6 +8,7 @@ from nfdt.compensation import Late, compensate, compensate_rows, unknown_moves
 from nfdt.layout import ShardLayout
 from nfdt.rows import by_row
 from nfdt.rules import Rule, Strength, Weigh
+from nfdt.table_snapshots import TableSnapshots
 from nfdt.vectors import join
 
 _REAL = {"complex64": tf.float32, "complex128": tf.float64}
@@ -99,7 +100,7 @@ class Memory:
         number: int,
         rows: tuple[tf.Tensor, tf.Tensor],
         order: tf.Tensor | None,
-        now: tf.Variable,
+        table: TableSnapshots,
         then: tf.Tensor,
         rho: tf.Tensor,
         delay: tf.Tensor,
@@ -111,17 +112,18 @@ class Memory:
             number: Which table of the shard's layout.
             rows: Values [number, ...] and indices [number]; an index may come more than once.
             order: From `nfdt.rows.by_row`; None if the shard does not use it.
-            now: The table.
-            then: The table that the values were computed from.
+            table: The table's snapshots.
+            then: The snapshot that the values were computed from.
             rho: Reliability.
             delay: int64 scalar.
             count: Gradients so far.
         """
-        (values, indices), dtype = rows, now.dtype
+        (values, indices), dtype = rows, rows[0].dtype
         squares, mixed, values = tf.zeros([2]), self._table_mixed[number], _real(values)
         if self._rule.compensates:
             assert order is not None
-            kept, at, before = self._table_squares[number], _real(now.read_value()), _real(then)
+            kept = self._table_squares[number]
+            at, before = _real(table.rows_now(indices)), _real(table.rows(then, indices))
             values, squares = compensate_rows(self._rule, values, indices, order, at, before, kept, delay, count)
         if mixed is not None:
             values, indices = _mixed_rows(mixed, values, indices, rho)

@@ -83,7 +83,9 @@ def compensate_rows(
         noted = [tf.raw_ops.ResourceScatterUpdate(resource=mean_square.handle, indices=rows, updates=s)]
 
     def late() -> tuple[tf.Tensor, tf.Tensor]:
-        moved = _wide(tf.gather(now, rows)) - _wide(tf.gather(then, rows))
+        # Values of the same row have the same distance.
+        first = tf.math.unsorted_segment_min(tf.range(tf.size(indices)), places, tf.size(rows))
+        moved = _wide(tf.gather(now, first)) - _wide(tf.gather(then, first))
         factor = _factor(rule, g, moved, s, count)
         corrections, gradients = _square(factor * g), _square(g)
         scale = _scale(corrections, gradients, rule.clip)

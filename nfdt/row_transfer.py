@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from nfdt.devices import cpu_beside
 from nfdt.rows import distinct
+from nfdt.table_snapshots import TableSnapshots
 from nfdt.transfer import carried, travelling_dtype
 
 
@@ -25,28 +26,36 @@ class Fetched:
     num_bytes: tf.Tensor
 
 
-def fetch(table: tf.Tensor, asked: Sequence[tf.Tensor], source: str, target: str, rounded: bool) -> Fetched:
-    """Fetches the rows that lookups ask for, each once; on the table's own device nothing is copied.
+def fetch(
+    table: TableSnapshots,
+    snapshot: tf.Tensor,
+    asked: Sequence[tf.Tensor],
+    source: str,
+    target: str,
+    rounded: bool,
+) -> Fetched:
+    """Fetches the rows that lookups ask for, each once; a value on the table's own device is not copied.
 
     Args:
-        table: [rows, ...], on its server's device.
+        table: The table's snapshots.
+        snapshot: One of them, on the server's device.
         asked: Each lookup's row numbers, on the worker's device.
         source: The server's device.
         target: The worker's device.
         rounded: Whether arrays of floats travel between hosts as 16-bit floats.
     """
-    beside, num_rows = cpu_beside(target), int(table.shape[0])
+    beside, shape = cpu_beside(target), table.table.shape
     with tf.device(beside):
-        numbers, places = distinct(asked, num_rows)
-        row_bytes = table.shape[1:].num_elements() * travelling_dtype(table, rounded).size
-        numbers = tf.cast(numbers, tf.int32 if num_rows <= tf.int32.max else tf.int64)
+        numbers, places = distinct(asked, int(shape[0]))
+        row_bytes = shape[1:].num_elements() * travelling_dtype(table.table, rounded).size
+        numbers = tf.cast(numbers, tf.int32 if shape[0] <= tf.int32.max else tf.int64)
         num_bytes = tf.cast(tf.size(numbers), tf.float64) * (row_bytes + numbers.dtype.size)
-    if source == target:
+    if source == target and table.is_value:
         with tf.device(target):
-            return Fetched(tf.identity(table), [tf.identity(each) for each in asked], num_bytes)
+            return Fetched(tf.identity(snapshot), [tf.identity(each) for each in asked], num_bytes)
     (there,) = carried([numbers], beside, source, rounded=False)
     with tf.device(source):
-        rows = tf.gather(table, there)
+        rows = table.rows(snapshot, there)
     (here,) = carried([rows], source, target, rounded)
     with tf.device(target):
         own = [tf.cast(place, each.dtype) for place, each in zip(places, asked, strict=True)]

@@ -57,11 +57,12 @@ class ParameterServers:
         # A single worker's result is plain Keras's bit for bit, so its operations are not changed.
         fuse = num_workers > 1
         self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
+        self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
+        by_rows = {table.variable for table in self._computation.tables}
         self.shards = [
-            Shard(source, parts, self.layout, number, rule, num_workers, device)
+            Shard(source, parts, self.layout, number, rule, num_workers, device, by_rows)
             for number, (device, _) in enumerate(zip(shard_devices, self.layout.shards, strict=False))
         ]
-        self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         self._looked_at = [self._keeper(i).variable(i) for i in parts.optimizer_reads]
         self._semaphore = LinkSemaphore(shard_devices, worker_devices)

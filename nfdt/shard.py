@@ -3,21 +3,23 @@
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from fdt.base.native import optional
 from fdt.program.packing import as_array
 from fdt.program.step_program import shape_of
 from fdt.update.cut import Cut
 from fdt.v1 import program_pb2
-from nfdt.devices import settle
+from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients
-from nfdt.layout import Layout, Vector
+from nfdt.layout import Layout, Table, Vector
 from nfdt.memory import Memory
 from nfdt.rows import by_row
 from nfdt.rules import Rule, Weigh
+from nfdt.table_snapshots import TableSnapshots, Values, Versions
 from nfdt.update import Update
 from nfdt.vectors import FlatVariables, join, part
 
@@ -31,7 +33,7 @@ class Snapshot:
 
     Attributes:
         vectors: One for each vector of the layout, [length].
-        tables: One for each table of the layout.
+        tables: One for each table of the layout (`nfdt.table_snapshots`).
         version: How many gradients had been applied to the shard.
     """
 
@@ -72,6 +74,7 @@ class Shard:
         rule: Rule,
         num_workers: int,
         device: str,
+        by_rows: Collection[int],
     ):
         """Makes the variables, zero until they are assigned.
 
@@ -83,6 +86,7 @@ class Shard:
             rule: What to do with a gradient.
             num_workers: How many workers push.
             device: Where everything lives.
+            by_rows: The tables of which workers get rows.
         """
         self._source, self._cut, self._rule, self._num_workers, self.device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
@@ -99,6 +103,7 @@ class Shard:
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
             compiled = num_workers > 1
             self._apply = Update(source, cut, self._layout, self._handles(), weighs_rate, compiled)
+            self._tables = [self._snapshots_of(table, table.variable in by_rows) for table in self._layout.tables]
         # Whether a sparse gradient's rows have to be sorted.
         self._orders_rows = self._apply.orders_rows or (self._memory is not None and rule.compensates)
         self._gather = [self._gathering(v) for v in self._layout.vectors]
@@ -128,8 +133,7 @@ class Shard:
             return Snapshot(*self._read(), version)
 
     def _read(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        tables = [self._variables[table.variable].read_value() for table in self._layout.tables]
-        return [gather() for gather in self._gather], tables
+        return [gather() for gather in self._gather], [table.take() for table in self._tables]
 
     def read(self, indices: Sequence[int], values: dict[int, np.ndarray]) -> None:
         """Adds this shard's values of the given variables; for a cut variable, its part."""
@@ -143,6 +147,9 @@ class Shard:
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets the given variables that this shard keeps."""
         with self._lock, tf.device(self.device):
+            for table, snapshots in zip(self._layout.tables, self._tables, strict=True):
+                if table.variable in values:
+                    snapshots.before_assignment()
             for i, variable in self._variables.items():
                 if i in values:
                     variable.assign(values[i])
@@ -172,6 +179,17 @@ class Shard:
             lambda: join(vector.entries, [v.read_value() for v in variables]), autograph=False
         )
 
+    def _snapshots_of(self, table: Table, by_rows: bool) -> TableSnapshots:
+        native = optional("nfdt") if self.device == cpu_beside(self.device) else None
+        if native is not None and by_rows and self._apply.writes_rows(table):
+            return Versions(self._variables[table.variable], native.ops)
+        return Values(self._variables[table.variable])
+
+    @property
+    def _sparse(self) -> list[int]:
+        """The tables that have gradients; a gradient's rows are in their order."""
+        return [number for number, table in enumerate(self._layout.tables) if table.gradient is not None]
+
     def _handles(self) -> dict[int, tf.Variable]:
         """Returns the variables that an update works on, by their index in the update's graph."""
         handles = dict(self._variables)
@@ -197,7 +215,11 @@ class Shard:
     def snapshot_signature(self) -> list[tf.TensorSpec]:
         """Returns the specs of a snapshot's tensors."""
         specs = [tf.TensorSpec([vector.length], vector.dtype) for vector in self._layout.vectors]
-        return specs + [tf.TensorSpec(table.shape, table.dtype) for table in self._layout.tables]
+        return specs + [table.spec for table in self._tables]
+
+    def table(self, place: int) -> TableSnapshots:
+        """Returns the snapshots of a table, by the place of its tensor in the shard's snapshots."""
+        return self._tables[place - self.num_vectors]
 
     def version_in_graph(self) -> tf.Tensor:
         """Returns how many gradients have been applied, int64 scalar, without waiting for a push."""
@@ -256,6 +278,8 @@ class Shard:
         with tf.device(self.device):
             before = self._version.read_value()
             squares = tf.zeros([2])
+            for number, (_, indices) in zip(self._sparse, rows, strict=True):
+                self._tables[number].before_update(indices)
             if self._plain:
                 self._apply(given, orders, tf.ones([]), [None] * self.num_vectors)
             else:
@@ -288,14 +312,13 @@ class Shard:
             vectors.append(part(vector.entries, weighed))
             late.append(None)
             squares.append(square)
-        pairs, weighed_orders = zip(gradients.rows, orders, strict=True), []
-        for number, table in enumerate(self._layout.tables):
-            if table.gradient is not None:
-                now, at = self._variables[table.variable], then[len(self._gather) + number]
-                pair, order, square = self._memory.rows(number, *next(pairs), now, at, *numbers)
-                rows.append(pair)
-                weighed_orders.append(order)
-                squares.append(square)
+        weighed_orders = []
+        for number, pair, order in zip(self._sparse, gradients.rows, orders, strict=True):
+            at, table = then[self.num_vectors + number], self._tables[number]
+            weighed_pair, order, square = self._memory.rows(number, pair, order, table, at, *numbers)
+            rows.append(weighed_pair)
+            weighed_orders.append(order)
+            squares.append(square)
         if self._rule.weigh is Weigh.RATE_AND_MOMENTUM:
             for i, variable in self._handles().items():
                 if self._source.variables[i].momentum:

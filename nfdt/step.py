@@ -295,8 +295,8 @@ class Step:
         fetched = []
         for table, asked in zip(computation.tables, numbers, strict=True):
             number, place = computation.place_of(table)
-            kept, there = snapshots[number][place], self.shards[number].device
-            fetched.append(fetch(kept, asked, there, self.device, self._rounded))
+            shard, snapshot = self.shards[number], snapshots[number][place]
+            fetched.append(fetch(shard.table(place), snapshot, asked, shard.device, self.device, self._rounded))
         return crossing, fetched
 
     def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:

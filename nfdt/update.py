@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.program.checked_writes import row_numbers
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
 from fdt.program.step_program import fill_holes, import_function
 from fdt.update.cut import Cut
@@ -23,6 +24,8 @@ from nfdt.vectors import join
 
 # The types for which formulas are compiled.
 _TYPES = ("float32", "float64")
+# What may lie between a gradient's row numbers and those of an operation that writes rows.
+_OF_NUMBERS = PASSING | {"Unique", "UniqueV2", "Cast", "Reshape"}
 
 
 class Update:
@@ -68,6 +71,7 @@ class Update:
         if not chosen or update_split is None:
             chosen, update_split = [], None
         left = [w for writers in rest if writers not in chosen for w in writers]
+        self._left = set(left)
         self._plain = self._import([*left, *layout.shared_writers]) if left or not chosen else None
         # Shared variables, which all parts read, are written by the part that runs last.
         self._compiled = self._compile(update_split, layout.shared_writers if left else ()) if update_split else None
@@ -85,6 +89,23 @@ class Update:
     def orders_rows(self) -> bool:
         """Whether the update needs the sorted order of a sparse gradient's rows."""
         return any(table_pass is not None for table_pass in self._tables)
+
+    def writes_rows(self, table: Table) -> bool:
+        """Whether the update of a table writes only rows for which its gradient has values."""
+        if table.gradient is None or not table.writers or not self._left.issuperset(table.writers):
+            return False
+        handle = (self._source.step.variables[table.variable], 0)
+        writing = [node for node in map(self._graph.nodes.get, table.writers) if handle in self._graph.writes(node)]
+        return all(self._writes_rows(node, self._cut.gradients[table.gradient].received[1]) for node in writing)
+
+    def _writes_rows(self, node: Any, numbers: str) -> bool:
+        place = row_numbers(node)
+        if place is None:
+            return False
+        edge = data_inputs(node)[place]
+        while self._graph.nodes[edge[0]].op in _OF_NUMBERS and edge[1] == 0:
+            edge = data_inputs(self._graph.nodes[edge[0]])[0]
+        return edge == (numbers, 0)
 
     def __call__(
         self,

@@ -7,12 +7,15 @@ it may give out memory that nobody has written. Where it is to be zeros, as in `
 """
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+# What TensorFlow makes of the names of `_rows` and `_given_rows`.
+_ROWS = re.compile(r"_fdt_(given_)?rows_\d+$")
 _Types = frozenset[tuple[str, int]]
 
 
@@ -31,6 +34,13 @@ def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
         added[function.name] = function.function_def
         _call(node, function)
     graph.library.function.extend(added.values())
+
+
+def row_numbers(node: Any) -> int | None:
+    """Returns which input of a node has the numbers of the rows that it writes of its first input; None if it is no such write."""
+    if node.op.startswith("ResourceSparseApply"):
+        return [argument.name for argument in op_def_registry.get(node.op).input_arg].index("indices")
+    return 1 if node.op == "StatefulPartitionedCall" and _ROWS.search(node.attr["f"].func.name) else None
 
 
 # Kept: TensorFlow forgets a function's name when its last user goes, also where it was imported under it.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -63,20 +64,20 @@ Strength StrengthOf(const Tensor& settings, bool correct, double count) {
 template <typename W>
 class MeanSquare {
  public:
-  absl::Status Open(OpKernelContext* context, int64_t size) {
+  absl::Status Open(OpKernelContext* context) {
     OpInputList handles;
     TF_RETURN_IF_ERROR(context->input_list("mean_square", &handles));
     if (!handles.size()) return absl::OkStatus();
     const auto& handle = handles[0].flat<tensorflow::ResourceHandle>()(0);
     TF_RETURN_IF_ERROR(tensorflow::LookupResource(context, handle, &kept_));
     lock_.emplace(*kept_->mu());
-    if (kept_->tensor()->NumElements() != size) return errors::InvalidArgument("The mean of squares has another size");
     TF_RETURN_IF_ERROR(Own(context, kept_->tensor()));
     data_ = kept_->tensor()->template flat<W>().data();
     return absl::OkStatus();
   }
 
   W* data() const { return data_; }
+  int64_t size() const { return kept_->tensor()->NumElements(); }
 
  private:
   tensorflow::core::RefCountPtr<Var> kept_;
@@ -111,7 +112,9 @@ class CompensateOp : public tensorflow::OpKernel {
     context->set_output(0, compensated);
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
     MeanSquare<W> s;
-    OP_REQUIRES_OK(context, s.Open(context, then.NumElements()));
+    OP_REQUIRES_OK(context, s.Open(context));
+    OP_REQUIRES(context, s.data() == nullptr || s.size() == then.NumElements(),
+                errors::InvalidArgument("The mean of squares has another size"));
     std::vector<const T*> tensors;
     for (int k = 0; k < gradient.size(); ++k) tensors.push_back(gradient[k].flat<T>().data());
     Clear(gradient, compensated.flat<T>().data());
@@ -152,16 +155,19 @@ class CompensateRowsOp : public tensorflow::OpKernel {
     const Tensor &now = context->input(3), &then = context->input(4), &settings = context->input(7);
     const bool is_late = context->input(5).scalar<int64_t>()() > 0;
     const Entry<T> entry(StrengthOf(settings, correct_, context->input(6).scalar<float>()()));
-    const int64_t rows = now.dims() > 0 ? now.dim_size(0) : 0, width = rows > 0 ? now.NumElements() / rows : 0;
-    OP_REQUIRES(context, values.NumElements() == indices.NumElements() * width && now.shape() == then.shape(),
-                errors::InvalidArgument("Gradient, table and snapshot differ in shape"));
+    const int64_t number = indices.NumElements(), width = number > 0 ? values.NumElements() / number : 0;
+    OP_REQUIRES(context, values.NumElements() == number * width && now.shape() == values.shape() && then.shape() == now.shape(),
+                errors::InvalidArgument("Gradient, rows and their snapshot differ in shape"));
+    MeanSquare<W> s;
+    OP_REQUIRES_OK(context, s.Open(context));
+    OP_REQUIRES(context, s.data() == nullptr || s.size() % std::max<int64_t>(width, 1) == 0,
+                errors::InvalidArgument("The mean of squares has other rows"));
     Groups groups;
-    OP_REQUIRES_OK(context, groups.Find<Index>(indices, order, rows));
+    const int64_t any = std::numeric_limits<int64_t>::max();
+    OP_REQUIRES_OK(context, groups.Find<Index>(indices, order, s.data() != nullptr && width > 0 ? s.size() / width : any));
     Tensor* squares;
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
     squares->vec<float>().setZero();
-    MeanSquare<W> s;
-    OP_REQUIRES_OK(context, s.Open(context, then.NumElements()));
     Of of{groups, entry, width, values.flat<T>().data(), s.data(), nullptr, nullptr, nullptr};
     if (!is_late) {
       context->set_output(0, values);
@@ -212,9 +218,10 @@ class CompensateRowsOp : public tensorflow::OpKernel {
     // Writes c / g of a row.
     template <bool kAdaptive>
     void Factors(int64_t group, const W* __restrict g, W* __restrict factors) const {
-      const int64_t place = groups.rows()[group] * width;
+      // All of a row's values have the same.
+      const int64_t place = groups.place(group, 0) * width;
       const T *__restrict now_of = now + place, *__restrict then_of = then + place;
-      const W* __restrict s_of = s + place;
+      const W* __restrict s_of = s + groups.rows()[group] * width;
       for (int64_t i = 0; i < width; ++i) {
         factors[i] = entry.template Factor<kAdaptive>(g[i], kAdaptive ? s_of[i] : W(0), W(now_of[i]) - W(then_of[i]));
       }

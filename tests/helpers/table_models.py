@@ -92,9 +92,28 @@ BY_ROWS: dict[str, Callable[[Any], keras.Model]] = {
     "combined": _by(_combined, WIDTH),
     "sampled": _by(_sampled, 24),
 }
+class RowsOfAdagrad(keras.optimizers.Optimizer):
+    """Adagrad by TensorFlow's operation for rows, as Keras 2 and TensorFlow 1 use it."""
+
+    def build(self, variables: list[Any]) -> None:
+        super().build(variables)
+        self._sums = [self.add_variable_from_reference(v, name="sum", initializer="ones") for v in variables]
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        kept = self._sums[self._get_variable_index(variable)]
+        given = {"var": variable.handle, "accum": kept.value.handle, "lr": learning_rate, "epsilon": 1e-7}
+        if isinstance(gradient, tf.IndexedSlices):
+            rows, places = tf.unique(gradient.indices)
+            sums = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+            tf.raw_ops.ResourceSparseApplyAdagradV2(**given, grad=sums, indices=rows)
+        else:
+            tf.raw_ops.ResourceApplyAdagradV2(**given, grad=gradient)
+
+
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: keras.optimizers.SGD(0.1),
     "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "adam": lambda: keras.optimizers.Adam(0.01),
     "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+    "rows of adagrad": lambda: RowsOfAdagrad(0.1),
 }

@@ -115,6 +115,8 @@ def of_rows(values: np.ndarray, indices: np.ndarray, **others: object) -> tuple[
     places = tf.constant(indices)
     given = {name: tf.constant(a) if isinstance(a, np.ndarray) else a for name, a in others.items()}
     given = {"delay": LATE, "count": tf.constant(float(COUNT)), "order": by_row(places), **given}
+    # Beyond the table as in its last row: what is refused is refused by the operation.
+    given |= {name: tf.gather(given[name], places % len(given[name])) for name in ("now", "then")}
     return compensate_rows(values=tf.constant(values), indices=places, **given)  # type: ignore[arg-type]
 
 
@@ -171,8 +173,8 @@ def test_in_a_graph_both_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         kept, table = tf.Variable(tf.ones([32])), tf.Variable(tf.ones([8, 4]))
 
         def run(kept: tf.Variable = kept, table: tf.Variable = table) -> list[tf.Tensor]:
-            at, before = (tf.reshape(tf.constant(a), [8, 4]) for a in (now, then))
             values, indices = tf.reshape(tf.constant(g[:12]), [3, 4]), tf.constant([4, 1, 4])
+            at, before = (tf.gather(tf.reshape(tf.constant(a), [8, 4]), indices) for a in (now, then))
             one, many = tf.constant(1.0), tf.constant(5.0)
             return [
                 *compensate(ADAPTIVE, [tf.constant(g)], tf.constant(now), tf.constant(then), kept, LATE, many, [32]),
@@ -200,7 +202,7 @@ def test_what_does_not_fit_is_refused(operations: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than its place"):
         compensate(CONSTANT, [vector], vector, vector, None, LATE, one, [3])
     table, values = np.zeros((4, 1), np.float32), np.zeros((2, 1), np.float32)
-    of_table = {"rule": CONSTANT, "now": table, "then": table, "mean_square": None}
+    of_table = {"rule": ADAPTIVE, "now": table, "then": table, "mean_square": tf.Variable(table)}
     with pytest.raises(tf.errors.InvalidArgumentError, match="no row 9"):
         of_rows(values, np.array([0, 9]), **of_table)
     with pytest.raises(tf.errors.InvalidArgumentError, match="differ in shape"):

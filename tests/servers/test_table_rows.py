@@ -20,6 +20,7 @@ from nfdt.row_transfer import fetch
 from nfdt.rows import distinct
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
+from nfdt.table_snapshots import Values
 from tests.helpers.programs import Traced, servers, state, traced
 from tests.helpers.rehearsal import lags_of, rehearse, round_robin
 from tests.helpers.table_models import BY_ROWS, LABELS, NUM_ROWS, OPTIMIZERS, WIDTH, WORDS, embedding, tied
@@ -84,7 +85,11 @@ def test_with_one_worker_it_is_plain_keras(model: str, optimizer: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "optimizer", "rule"),
-    [*(("embedding", "adam", rule) for rule in RULES), ("combined", "adagrad", "ddc-asgd"), ("sampled", "sgd", "asgd")],
+    [
+        *(("embedding", optimizer, rule) for rule in RULES for optimizer in ("adam", "rows of adagrad")),
+        ("combined", "adagrad", "ddc-asgd"),
+        ("sampled", "sgd", "asgd"),
+    ],
 )
 def test_with_delays_it_is_what_the_whole_table_makes(
     model: str, optimizer: str, rule: str, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +110,7 @@ def test_with_delays_it_is_what_the_whole_table_makes(
 
 @functools.cache
 def both() -> tuple[Traced, ParameterServers, ParameterServers]:
-    step = step_of("two lookups", "adagrad")
+    step = step_of("two lookups", "rows of adagrad")
     with pytest.MonkeyPatch.context() as patched:
         pulled = whole(step, patched)
     return step, servers(step, make_rule("ddc-asgd")), pulled
@@ -176,7 +181,7 @@ def test_rows_are_fetched_each_once(rounded: bool) -> None:
     for asked in ([[[7, 7, 1]], [1]], [[], []]):
         tensors = [tf.cast(tf.constant(each), tf.int32) for each in asked]
         # Another name of the same device: the way over devices.
-        fetched = fetch(table, tensors, "/device:CPU:0", "/CPU:0", rounded)
+        fetched = fetch(Values(tf.Variable(table)), table, tensors, "/device:CPU:0", "/CPU:0", rounded)
         there = [tf.gather(fetched.rows, places) for places in fetched.places]
         for found, numbers in zip(there, tensors, strict=True):
             assert np.array_equal(found, tf.gather(table, numbers))
