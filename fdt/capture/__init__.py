@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.keras.version import KerasVersion
     from fdt.capture.loop.calls import Steps
+    from fdt.capture.loop.elements import Elements
     from fdt.capture.remote import RemoteVariables
     from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
@@ -55,6 +56,13 @@ class Capture(Protocol):
 
     def loop_steps(self, touch: "VariableAccess") -> "Steps":
         """Returns the object that runs steps of the script's own loops; called before the first step."""
+
+    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements | None":
+        """Returns the hooks by which such loops get elements that the workers read; None if this machine reads all.
+
+        Args:
+            row_numbers: Knows the order of the script's data sets.
+        """
 
 
 class Training:
@@ -99,6 +107,13 @@ class Training:
         self._session.before_close(run.close)
         return run
 
+    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements | None":
+        """See `Capture`."""
+        from fdt.capture.loop.elements import Elements
+
+        # What is verified is made here, too.
+        return Elements(row_numbers, self._session.config) if self._session.verification is None else None
+
     def _variables(self, touch: "VariableAccess") -> "RemoteVariables":
         from fdt.capture.remote import RemoteVariables
 
@@ -136,6 +151,12 @@ class Inspecting:
         from fdt.capture.loop.check import LoopCheck
 
         return LoopCheck(self._inspection())
+
+    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements":
+        """See `Capture`."""
+        from fdt.capture.loop.elements import Elements
+
+        return Elements(row_numbers, self._config, looks_count=False)
 
     def _inspection(self) -> "Inspection":
         from fdt.capture.inspection import Description, Sampling
@@ -179,7 +200,7 @@ def hooks(
 
         capture.tensorflow_imported(patches)
         guard_v1_optimizers(patches, refusals)
-        loops = Loops(capture.loop_steps, refusals, touch())
+        loops = Loops(capture.loop_steps, refusals, touch(), capture.loop_elements(row_numbers()))
         loops.install(patches)
         Sessions(loops.steps).install(patches)
         row_numbers().install(patches)

@@ -37,7 +37,9 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_DATA}.from_tensor_slices_op": "_TensorSliceDataset",
     f"{_DATA}.from_tensors_op": "_TensorDataset",
     f"{_DATA}.interleave_op": "_InterleaveDataset _ParallelInterleaveDataset",
-    f"{_DATA}.iterator_ops": "OwnedIterator OwnedIterator.__init__ OwnedIterator._next_internal",
+    f"{_DATA}.iterator_ops": "IteratorSpec IteratorSpec._to_components OwnedIterator OwnedIterator.__init__ "
+    "OwnedIterator._next_internal OwnedIterator._restore_from_tensors OwnedIterator._serialize_to_tensors "
+    "OwnedIterator.get_next_as_optional",
     f"{_DATA}.map_op": "_MapDataset _ParallelMapDataset",
     f"{_DATA}.padded_batch_op": "_PaddedBatchDataset",
     f"{_DATA}.prefetch_op": "_PrefetchDataset",

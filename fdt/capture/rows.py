@@ -106,6 +106,10 @@ class RowNumbers:
         # Which rows a filter lets pass.
         self._passing: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
         self._met: WeakSet[Any] = WeakSet()
+        # Returns the row numbers of a data set whose iterators are to be followed by iterators over these; else None.
+        self.to_follow: Callable[[Any], tf.data.Dataset | None] = lambda dataset: None
+        # From an iterator of the script's to the one that follows it.
+        self.followers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         # Why the last data set that was analysed is no rows.
         self.reason = ""
 
@@ -187,16 +191,35 @@ class RowNumbers:
     def _begin(
         self, original: Callable[..., None], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
     ) -> None:
+        # Twins are made with as many iterators as were begun before this one.
+        is_begun = dataset is not None and not self._following
+        numbers = self.to_follow(dataset) if is_begun and tf.executing_eagerly() else None
         original(iterator, dataset, *args, **kwargs)
-        if dataset is None or self._following:
+        if not is_begun:
             return
         # Each by itself: a shuffle begins the one beneath it at its first element, and twins are never asked for elements.
         for shuffle, is_counted in list(_shuffles(dataset)):
             begun = self._begun.get(shuffle, 0)
             is_known = is_counted and begun is not None and tf.executing_eagerly()
             self._begun[shuffle] = begun + 1 if is_known and begun is not None else None
-            if is_known:
+            if is_known and numbers is None:
                 self._begin_again(self._twin(shuffle), 1)
+        if numbers is not None:
+            self._following = True
+            try:
+                self.followers[iterator] = iter(numbers)
+            finally:
+                self._following = False
+
+    def is_in_one_order(self, dataset: Any) -> bool:
+        """Whether an iterator that was followed by one over row numbers comes to the same rows, from its first element on."""
+        shuffles = [shuffle for shuffle, _ in _shuffles(dataset)]
+        return len(shuffles) <= 1 and all(map(_is_seeded, shuffles))
+
+    def begin_beneath(self, dataset: Any) -> None:
+        """Begins shuffles beneath others, as an iterator that was followed would have done at its first element."""
+        for shuffle, _ in list(_shuffles(dataset))[1:]:
+            self._begin_again(shuffle, 1)
 
     def _twin(self, shuffle: Any) -> Any | None:
         if isinstance(shuffle, _Shuffled):

@@ -1,6 +1,7 @@
 """Sends a script's data: arrays, or names of files that workers read, once, then row numbers; anything else batch by batch."""
 
 import abc
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -154,7 +155,6 @@ class ReadBatches(RowBatches):
         full = min(batch_size, files.num_rows)
         self.shapes = [(full, *spec.shape[1:]) for spec in tree.flatten(specs) if spec is not None]
         self.element = element_of(specs, tree)
-        self._reader: RowReader | None = None
         self._identified = False
         self._mapped: Sequence[tuple[str, str]] = ()
 
@@ -199,9 +199,15 @@ class ReadBatches(RowBatches):
 
     def encode(self, item: Any) -> list[np.ndarray]:
         """Reads the rows with these numbers on this machine."""
-        if self._reader is None:
-            self._reader = reader_here(self._files, os.cpu_count() or 1)
         return [np.ascontiguousarray(values) for values in self._reader.take(_numbers(item))]
+
+    def expect(self, item: Any) -> None:
+        """Begins to read rows that `encode` will be asked for."""
+        self._reader.expect(_numbers(item))
+
+    @functools.cached_property
+    def _reader(self) -> RowReader:
+        return reader_here(self._files, os.cpu_count() or 1)
 
     def place(self) -> str:
         """See `RowBatches`."""

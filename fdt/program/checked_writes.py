@@ -37,7 +37,7 @@ def check_while_running(graph: tf.compat.v1.GraphDef) -> None:
 
 
 def row_numbers(node: Any) -> int | None:
-    """Returns which input of a node has the numbers of the rows that it writes of its first input; None if it is no such write."""
+    """Returns which input of a node has the numbers of the rows that it writes in its first input; None for any other node."""
     if node.op.startswith("ResourceSparseApply"):
         return [argument.name for argument in op_def_registry.get(node.op).input_arg].index("indices")
     return 1 if node.op == "StatefulPartitionedCall" and _ROWS.search(node.attr["f"].func.name) else None

@@ -92,6 +92,8 @@ BY_ROWS: dict[str, Callable[[Any], keras.Model]] = {
     "combined": _by(_combined, WIDTH),
     "sampled": _by(_sampled, 24),
 }
+
+
 class RowsOfAdagrad(keras.optimizers.Optimizer):
     """Adagrad by TensorFlow's operation for rows, as Keras 2 and TensorFlow 1 use it."""
 

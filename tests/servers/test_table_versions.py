@@ -110,7 +110,9 @@ def test_a_row_that_there_is_not_is_refused() -> None:
             kept.rows(kept.take(), [row])
 
 
-@pytest.mark.parametrize(("optimizer", "kind"), [("sgd", Versions), ("rows of adagrad", Versions), ("adam", Values), ("momentum", Values)])
+@pytest.mark.parametrize(
+    ("optimizer", "kind"), [("sgd", Versions), ("rows of adagrad", Versions), ("adam", Values), ("momentum", Values)]
+)
 def test_tables_of_which_an_update_writes_rows_have_versions(optimizer: str, kind: type) -> None:
     step = traced(BY_ROWS["embedding"](OPTIMIZERS[optimizer]()), (WORDS, LABELS), mode="async")
     (shard,) = servers(step, make_rule("ddc-asgd")).shards

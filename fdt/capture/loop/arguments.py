@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.element import Element
+from fdt.capture.loop.elements import Element, ElementTensor, element_of
+from fdt.client.answers import StepResult
+from fdt.client.data import full_spec, raw
+from fdt.client.job import Job
+from fdt.program import element as program_element
 
 
 class Arguments:
@@ -40,23 +44,73 @@ class Arguments:
         constants = [_DATA if _is_data(leaf) else leaf for leaf in leaves]
         self.form = Form(structure, constants, specs)
 
+    @property
+    def element(self) -> Element | None:
+        """The element of a data set that is all of its data."""
+        return element_of(self._values)
+
     def encode(self) -> list[np.ndarray]:
         """Returns the arrays [1, ...] that travel."""
         return self.form.encode(self._values)
 
+    def run(self, job: Job, program: int, lazy: bool) -> StepResult | None:
+        """Runs a step on the data, later; see `Job.feed`."""
+        arrays = self.encode()
+        return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
+
+    def place(self) -> str:
+        """Returns where the data are read, in words."""
+        return "streamed, step by step, as the script makes them"
+
+    def places(self) -> list[int]:
+        """Returns the place of each of its data in the element that has all of them."""
+        return [value._fdt_place for value in self._values]
+
+
+class OfElement:
+    """The arguments of a call whose data are an element of a data set, as the data set yielded it; has what `Arguments` has.
+
+    Its data travel as a batch of the element's rows.
+    """
+
+    def __init__(self, arguments: Arguments, element: Element) -> None:
+        self._element, self.num_rows = element, arguments.num_rows
+        self.form = ElementForm(arguments.form, element.source.specs, arguments.places())
+
+    def run(self, job: Job, program: int, lazy: bool) -> StepResult | None:
+        """See `Arguments`."""
+        return self._element.source.run(job, program, self._element, lazy)
+
+    def encode(self) -> list[np.ndarray]:
+        """Returns the element's arrays, read on this machine."""
+        return [value.numpy() for value in self._element.values()]
+
+    def place(self) -> str:
+        """See `Arguments`."""
+        return self._element.source.place()
+
+
+AnyArguments = Arguments | OfElement
+
 
 class Form:
-    """The form of a call's arguments; has the methods of `fdt.program.element.Element` that a trace needs."""
+    """The form of a call's arguments; has the methods of `fdt.program.element.Element` that a trace needs.
+
+    Attributes:
+        is_one_row: Whether all data travel as one row.
+    """
+
+    is_one_row = True
 
     def __init__(self, structure: Any, constants: list[Any], specs: list[Any]):
         self._structure, self._constants, self._specs = structure, constants, specs
 
     @functools.cached_property
-    def _element(self) -> Element:
+    def _element(self) -> program_element.Element:
         # Not made for every call: those of a step that is traced need its key alone.
         parts = [part for spec in self._specs for part in tf.nest.flatten(spec, expand_composites=True)]
         rows = [tf.TensorSpec(tf.TensorShape([None]).concatenate(part.shape), part.dtype) for part in parts]
-        return Element(rows, list, lambda _, leaves: leaves)
+        return program_element.Element(rows, list, lambda _, leaves: leaves)
 
     def key(self) -> Any:
         """Returns a key that is equal for calls which can share one traced step."""
@@ -76,9 +130,40 @@ class Form:
     def decode(self, batch: Sequence[tf.Tensor]) -> Any:
         """Rebuilds (args, kwargs) from the arrays."""
         parts = [row[0] for row in self._element.decode(batch)] if self._specs else []
-        values = iter(tf.nest.pack_sequence_as(self._specs, parts, expand_composites=True))
+        return self.rebuilt(tf.nest.pack_sequence_as(self._specs, parts, expand_composites=True))
+
+    def rebuilt(self, data: Sequence[Any]) -> Any:
+        """Returns (args, kwargs) with other data."""
+        values = iter(data)
         leaves = [next(values) if constant is _DATA else constant for constant in self._constants]
         return tf.nest.pack_sequence_as(self._structure, leaves)
+
+
+class ElementForm:
+    """The form of arguments whose data are an element of a data set; see `Form`."""
+
+    is_one_row = False
+
+    def __init__(self, form: Form, specs: Sequence[tf.TensorSpec], places: Sequence[int]) -> None:
+        """
+        Args:
+            form: Of the arguments.
+            specs: Of the element's tensors, flat.
+            places: Which of these each of the data is.
+        """
+        self._form, self._specs, self._places = form, specs, places
+
+    def key(self) -> Any:
+        """See `Form`."""
+        return self._form.key(), repr(self._specs), tuple(self._places)
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """See `Form`."""
+        return [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) for spec in self._specs]
+
+    def decode(self, batch: Sequence[tf.Tensor]) -> Any:
+        """See `Form`."""
+        return self._form.rebuilt([batch[place] for place in self._places])
 
 
 # Marks the places of data among the constants.
@@ -129,6 +214,8 @@ def as_declared(function: Any, args: Sequence[Any]) -> Sequence[Any]:
 def _as_signature(value: Any, signature: Any) -> Any:
     """Converts what a signature declares to be a tensor, as the function itself would."""
     if not isinstance(signature, tf.TensorSpec) or isinstance(value, tf.Variable):
+        return value
+    if isinstance(value, ElementTensor) and value.dtype == signature.dtype:
         return value
     return tf.convert_to_tensor(value, signature.dtype)
 

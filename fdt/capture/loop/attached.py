@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.loop.elements import ElementTensor
 from fdt.capture.loop.pending import PendingTensor, resolved
 
 NAMES = ("_keras_logits", "_keras_mask")
@@ -16,7 +17,7 @@ NAMES = ("_keras_logits", "_keras_mask")
 
 def attached(tensor: Any) -> dict[str, Any]:
     """Returns the tensors attached to a tensor, by attribute name; {} for any other value."""
-    if not tf.is_tensor(tensor) or isinstance(tensor, tf.Variable):
+    if not tf.is_tensor(tensor) or isinstance(tensor, tf.Variable | ElementTensor):
         return {}
     found = {name: getattr(resolved(tensor), name, None) for name in NAMES}
     return {name: value for name, value in found.items() if tf.is_tensor(value)}

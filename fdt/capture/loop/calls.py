@@ -11,6 +11,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from fdt.base.patch import Patches
 from fdt.capture.loop.arguments import as_declared
+from fdt.capture.loop.elements import Elements
 from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outlined import Outlined
 from fdt.capture.loop.pending import resolved
@@ -41,16 +42,23 @@ class Steps(Protocol):
 class Loops:
     """The hooks. TensorFlow traces the script's functions as usual; `Steps` runs those that train."""
 
-    def __init__(self, make_steps: Callable[[VariableAccess], Steps], refusals: Refusals, touch: VariableAccess):
+    def __init__(
+        self,
+        make_steps: Callable[[VariableAccess], Steps],
+        refusals: Refusals,
+        touch: VariableAccess,
+        elements: Elements | None,
+    ):
         """
         Args:
             make_steps: Called when the script calls a step for the first time.
             refusals: Refuses training that cannot be captured.
             touch: Reports when the script reads variables.
+            elements: Yields elements that the workers read; None if this machine reads all.
         """
         self._make_steps, self._refusals = make_steps, refusals
         self._steps: Steps | None = None
-        self._touch = touch
+        self._touch, self._elements = touch, elements
         self._observer = Observer(self._refuse_eager, functools.partial(refuse_strategy, refusals))
         self._outside = Outside()
         self._unrolling = Unrolling()
@@ -63,6 +71,8 @@ class Loops:
         """Puts the hooks in place."""
         self._observer.install(patches)
         self._touch.install(patches)
+        if self._elements is not None:
+            self._elements.install(patches)
         self._outside.install(patches)
         self._unrolling.install(patches)
         seeds.install(patches)
@@ -89,7 +99,6 @@ class Loops:
 
     def _executed(self, original: Callable[..., Any], concrete: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
         """Replaces TensorFlow's execution of a traced function."""
-        tensor_inputs = [resolved(t) for t in tensor_inputs]
         trains = self._observer.trains(concrete.graph)
         if not tf.executing_eagerly():
             seen = observation()
@@ -99,10 +108,11 @@ class Loops:
             call = self._call.get()
             if call is not None and self._unrolling.loops(concrete, call[0]):
                 return self._unrolled(concrete, *call)
+            # What the step takes may stay pending; these are its iterators.
             return _structured(concrete, self._step(concrete, [*tensor_inputs, *captured_inputs]))
         else:
             self._touch.captured(captured_inputs)
-        return original(concrete, tensor_inputs, captured_inputs)
+        return original(concrete, [resolved(tensor) for tensor in tensor_inputs], captured_inputs)
 
     def _unrolled(self, concrete: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = self._call.set(None)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from fdt.capture.inspection import Inspection, SeenStep
 from fdt.capture.keras.check import figure, step_lines
-from fdt.capture.loop.arguments import Arguments
+from fdt.capture.loop.arguments import AnyArguments
 from fdt.capture.loop.run import loop_lines
 from fdt.capture.loop.tracing import Call, flat_outputs, trace_step
 from fdt.capture.refusals import in_place, where
@@ -34,7 +34,7 @@ class LoopCheck:
             inspection: Takes the steps.
         """
         self._inspection, self._config = inspection, inspection.config
-        self._steps: dict[Any, tuple[TracedStep, Arguments]] = {}
+        self._steps: dict[Any, tuple[TracedStep, AnyArguments]] = {}
         # Keeps alive the objects whose ids are in the keys of these steps.
         self._kept: list[Call] = []
         # The lines about each step, from its first call: a last batch may be smaller.
@@ -86,7 +86,7 @@ class LoopCheck:
     def _looked(self, key: Any, what: str, call: Call) -> None:
         """Hands on a call of a step that could be distributed."""
         traced, form = self._steps[key]
-        arguments = call.arguments if form.form.key() == call.arguments.form.key() else call.as_they_are
+        arguments = next(each for each in call.in_all_forms() if each.form.key() == form.form.key())
 
         def describe() -> tuple[str, ...]:
             if key not in self._lines:
@@ -95,10 +95,10 @@ class LoopCheck:
 
         self._inspection.add(SeenStep(where(), what, traced, describe, arguments.encode, num_steps=1))
 
-    def _described(self, traced: TracedStep, num_rows: int | None, arguments: Arguments) -> tuple[str, ...]:
+    def _described(self, traced: TracedStep, num_rows: int | None, arguments: AnyArguments) -> tuple[str, ...]:
         return (
             *loop_lines(self._config, traced, num_rows),
-            "data: streamed, step by step, as the script makes them",
+            f"data: {arguments.place()}",
             *step_lines(self._config, traced, [array.shape for array in arguments.encode()]),
             "stays here: the loop, and all functions that do not train",
         )

@@ -13,6 +13,7 @@ from fdt.capture.contents import Contents
 from fdt.capture.loop.attached import NAMES, attach, attached
 from fdt.capture.loop.carried import Carried
 from fdt.capture.loop.created import created_at_once
+from fdt.capture.loop.elements import ElementTensor
 from fdt.capture.loop.nests import leaves_of, packed, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.pending import resolved
@@ -274,7 +275,9 @@ class _Step:
     def _as_data(self, leaf: Any, changes: bool) -> Any:
         """Returns a leaf as a tensor; None if it is a constant of the step."""
         if _is_array(leaf):
-            return tf.constant(leaf, tf.float32) if self._is_narrow and _is_wide(leaf) else resolved(leaf)
+            if self._is_narrow and _is_wide(leaf):
+                return tf.constant(leaf, tf.float32)
+            return leaf if isinstance(leaf, ElementTensor) else resolved(leaf)
         dtype = _WAYS[self._way].get(type(leaf)) if changes else None
         return None if dtype is None else tf.constant(leaf, dtype)
 

@@ -12,14 +12,13 @@ from fdt.base.config import RunConfig
 from fdt.base.usage import usage_since
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
-from fdt.capture.loop.arguments import Arguments, Form
+from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form
 from fdt.capture.loop.handlers import handles_each_step
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.tracing import Call, trace_step
 from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import Known, TracedStep
 from fdt.client.answers import StepResult
-from fdt.client.data import full_spec, raw
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
@@ -47,9 +46,8 @@ class LoopRun:
             account = self._account_of(job)
             step, arguments = self._step_for(function, args, kwargs)
             self._variables.enter(job, step)
-            arrays = arguments.encode()
             lazy = bool(step.traced.program.outputs) and not step.returns_metrics
-            result = job.feed(step.program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
+            result = arguments.run(job, step.program, lazy)
             self._variables.ran(step)
             if handles_each_step():
                 job.wait()
@@ -82,12 +80,15 @@ class LoopRun:
             self._account = _Account(job)
         return self._account
 
-    def _step_for(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["LoopStep", Arguments]:
+    def _step_for(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple["LoopStep", AnyArguments]:
         config, call = self._session.config, Call(function, args, kwargs)
-        for arguments in (call.arguments, call.as_they_are):
+        for arguments in call.in_all_forms():
             step = self._steps.get((id(function), arguments.form.key()))
             if step is not None:
-                arguments.form = step.form
+                if isinstance(arguments, Arguments) and isinstance(step.form, Form):
+                    arguments.form = step.form
                 return step, arguments
         traced, arguments = trace_step(call, config)
         step = self._steps[id(function), arguments.form.key()] = LoopStep(traced, call, arguments.form)
@@ -109,7 +110,7 @@ class LoopStep(RemoteStep):
         form: The form of its arguments.
     """
 
-    def __init__(self, traced: TracedStep, kept: Any, form: Form):
+    def __init__(self, traced: TracedStep, kept: Any, form: Form | ElementForm):
         """
         Args:
             traced: The step.

@@ -3,14 +3,14 @@
 import contextlib
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
-from fdt.capture.loop.arguments import Arguments, Form
+from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form, OfElement
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.observer import StepObserver
@@ -27,7 +27,7 @@ class LoopTrace(StepTrace):
     def __init__(self, config: RunConfig):
         super().__init__(config, StepObserver(config, hook_imported))
 
-    def step(self, function: Any, form: Form) -> TracedStep:
+    def step(self, function: Any, form: Form | ElementForm) -> TracedStep:
         """Traces a function for arguments of a form."""
 
         def call(arguments: Any) -> list[Any]:
@@ -36,7 +36,7 @@ class LoopTrace(StepTrace):
 
         with replayed():
             traced = self.trace(call, form)  # type: ignore[arg-type]
-        traced.program.one_row = True
+        traced.program.one_row = form.is_one_row
         return traced
 
     def _check_outputs(self, outputs: Sequence[tf.Tensor]) -> None:
@@ -60,7 +60,19 @@ class Call:
         """Reads the arguments of the call."""
         self.function = function
         self.arguments = Arguments(function, args, kwargs)
+        element = self.arguments.element
+        self._of_element = [] if element is None else [OfElement(self.arguments, element)]
         self._given = args, kwargs
+
+    @property
+    def of_any_size(self) -> list[AnyArguments]:
+        """Its arguments in the forms for any number of rows, the best one first."""
+        return [*self._of_element, self.arguments]
+
+    def in_all_forms(self) -> Iterator[AnyArguments]:
+        """Yields its arguments in each form that a step may take."""
+        yield from self.of_any_size
+        yield self.as_they_are
 
     @functools.cached_property
     def as_they_are(self) -> Arguments:
@@ -69,25 +81,16 @@ class Call:
         return Arguments(self.function, args, kwargs, as_they_are=True)
 
 
-def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
+def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]:
     """Traces a step of the script's own.
 
     Returns:
         The step, and the arguments in the form that it takes.
     """
 
-    def traced(arguments: Arguments) -> tuple[TracedStep, Arguments]:
-        return LoopTrace(config).step(call.function, arguments.form), arguments
-
     # TensorFlow's own trace has already printed what the step's Python prints.
     with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            step, arguments = traced(call.arguments)
-        except FdtError:
-            raise
-        except Exception:  # the script's own code runs here
-            step, arguments = traced(call.as_they_are)
-            step.program.one_size = True
+        step, arguments = _traced(call, config)
     function = call.function
     step.program.computation.compiled = bool(function._jit_compile)
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
@@ -101,6 +104,19 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, Arguments]:
                 "with --mode sync."
             )
     return step, arguments
+
+
+def _traced(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]:
+    for arguments in call.of_any_size:
+        try:
+            return LoopTrace(config).step(call.function, arguments.form), arguments
+        except FdtError:
+            raise
+        except Exception:  # the script's own code runs here
+            continue
+    step = LoopTrace(config).step(call.function, call.as_they_are.form)
+    step.program.one_size = True
+    return step, call.as_they_are
 
 
 def _known(output: tf.Tensor) -> Any:
