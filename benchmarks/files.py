@@ -5,7 +5,7 @@
     python benchmarks/files.py --quick           # few images, prints only: does everything run?
     python benchmarks/files.py --hosts 1 2 4     # on hosts of the laboratory, too; needs root
 
-The images are made (160 x 160, some 10 kB) and more than 1 GB when decoded, so that no version sends them once as arrays.
+The images are made (224 x 224, some 20 kB) and more than 1 GB when decoded, so that no version sends them once as arrays.
 With `--hosts`, a worker each is also on as many hosts of the laboratory (`benchmarks/lab`), each of which has a part of a core
 to itself (`--cores`), and so are plain Keras, and Horovod by hand. The script runs beside the hosts, on what is left.
 """
@@ -34,46 +34,48 @@ PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
 RUNS = {"sync 1": ("sync", 1), "sync 2": ("sync", 2), "async 1": ("async", 1), "async 2": ("async", 2)}
 
 
-def measured(row: str, folder: Path, tree: Path | None, rounds: int) -> dict[str, Any]:
+def measured(row: str, arguments: list[str], tree: Path | None, rounds: int) -> dict[str, Any]:
     """Runs the script a few times."""
     results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
     script, root = str(ROOT / SCRIPT), tree or ROOT
-    command = python(script, str(folder))
+    command = python(script, *arguments)
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as reports:
             report = Path(reports, "report.json")
             if row != "keras":
                 mode, workers = RUNS[row]
                 options = ("--mode", mode, "--workers", str(workers), "--report", str(report))
-                command = fdt("run", *options, script, str(folder))
+                command = fdt("run", *options, script, *arguments)
             result = run(command, {"PYTHONPATH": str(root)}, timeout_s=900, folder=root).result()
             sent = json.loads(report.read_text())["fits"][0]["bytes_to_pool"] if report.exists() else 0
         results["images_per_s"].append(result["images_per_s"])
         results["script_core_ms"].append(result["script_core_ms"])
         results["sent_bytes"].append(sent / result["images"])
-    command = [word.replace(str(folder), "FOLDER") for word in command if "report" not in word]
+    command = [word.replace(arguments[0], "FOLDER") for word in command if "report" not in word]
     return {"command": readable(command), **results, "losses": result["losses"]}
 
 
-def on_hosts(row: str, folder: Path, hosts: int, cores: float, rounds: int) -> dict[str, Any]:
+def on_hosts(row: str, arguments: list[str], hosts: int, cores: float, rounds: int) -> dict[str, Any]:
     """Runs the script a few times on hosts of the laboratory that have so many cores each."""
     results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
     for _ in range(rounds):
-        made = {"keras": _keras_on_host, "fdt": _fdt_on_hosts, "horovod": _horovod_on_hosts}[row](folder, hosts, cores)
+        made = {"keras": _keras_on_host, "fdt": _fdt_on_hosts, "horovod": _horovod_on_hosts}[row](
+            arguments, hosts, cores
+        )
         for name, value in made.items():
             results[name].append(value)
     return results
 
 
-def _keras_on_host(folder: Path, hosts: int, cores: float) -> dict[str, float]:
+def _keras_on_host(arguments: list[str], hosts: int, cores: float) -> dict[str, float]:
     with Network(1, Link(_BITS_PER_S), cores) as network:
-        result = run(network.inside("host1", python(str(ROOT / SCRIPT), str(folder))), timeout_s=900).result()
+        result = run(network.inside("host1", python(str(ROOT / SCRIPT), *arguments)), timeout_s=900).result()
     return {"images_per_s": result["images_per_s"], "script_core_ms": result["script_core_ms"]}
 
 
-def _fdt_on_hosts(folder: Path, hosts: int, cores: float) -> dict[str, float]:
-    with Lab(hosts, "1Gbit", mode="sync", cores=cores, everywhere=["--data", str(folder)]) as lab:
-        ran = lab.run([str(ROOT / SCRIPT), str(folder)], timeout_s=900)
+def _fdt_on_hosts(arguments: list[str], hosts: int, cores: float) -> dict[str, float]:
+    with Lab(hosts, "1Gbit", mode="sync", cores=cores, everywhere=["--data", arguments[0]]) as lab:
+        ran = lab.run([str(ROOT / SCRIPT), *arguments], timeout_s=900)
     result = Finished(ran.output, ran.seconds).result()
     sent = ran.report["fits"][0]["bytes_to_pool"] / result["images"]
     return {
@@ -83,9 +85,9 @@ def _fdt_on_hosts(folder: Path, hosts: int, cores: float) -> dict[str, float]:
     }
 
 
-def _horovod_on_hosts(folder: Path, hosts: int, cores: float) -> dict[str, float]:
+def _horovod_on_hosts(arguments: list[str], hosts: int, cores: float) -> dict[str, float]:
     with Network(hosts, Link(_BITS_PER_S), cores) as network:
-        command, environment = horovod(network, python(str(ROOT / PEER), str(folder)))
+        command, environment = horovod(network, python(str(ROOT / PEER), *arguments))
         result = run(command, {**models_path(), **environment}, timeout_s=900).result()
     return {"images_per_s": result["images_per_s"]}
 
@@ -121,7 +123,7 @@ def markdown(content: Content) -> str:
     return (
         f"# Folders of JPEGs\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
-        f"{settings['images']} made JPEGs of 160 x 160, read by `image_dataset_from_directory` in batches of 64, 3 epochs, "
+        f"{settings['images']} made JPEGs of 224 x 224, read by `image_dataset_from_directory` in batches of {settings['batch']}, 3 epochs, "
         f"the first of which does not count (it does for bytes). Medians (least–most) of {settings['rounds']} rounds. "
         f"Script, pool and workers share the machine's cores.{on_their_own}\n\n{table(heads, lines)}\n"
     )
@@ -131,6 +133,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--tree", type=Path, help="working tree of a commit before, measured besides")
     parser.add_argument("--rows", default="keras,sync 1,sync 2,async 1,async 2", help="which are measured")
     parser.add_argument("--hosts", nargs="*", type=int, default=[], help="numbers of the laboratory's hosts")
@@ -141,18 +144,19 @@ def main() -> int:
         options.rounds, options.images = 1, 400
     # Processes that the run starts have other working directories.
     options.tree = options.tree and options.tree.resolve()
-    settings = {name: vars(options)[name] for name in ("rounds", "images", "hosts", "cores")}
+    settings = {name: vars(options)[name] for name in ("rounds", "images", "batch", "hosts", "cores")}
     record = Record("files", settings, PACKAGES, markdown, keep=not options.quick)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made, "images")
         run(python(SCRIPT, str(folder), "--make", str(options.images)), timeout_s=900)
+        arguments = [str(folder), "--batch", str(options.batch)]
         for row in filter(None, options.rows.split(",")):
             for tree in (options.tree, None) if options.tree is not None and row != "keras" else (None,):
-                measure = partial(measured, row, folder, tree, options.rounds)
+                measure = partial(measured, row, arguments, tree, options.rounds)
                 record.add("rate", measure, row=row, tree=tree is not None)
         for hosts in options.hosts:
             for kind in ("keras", "fdt", "horovod") if hosts == options.hosts[0] else ("fdt", "horovod"):
-                measure = partial(on_hosts, kind, folder, hosts, options.cores, options.rounds)
+                measure = partial(on_hosts, kind, arguments, hosts, options.cores, options.rounds)
                 name = "keras on a host" if kind == "keras" else f"{kind}, {hosts} host{'s'[: hosts > 1]}"
                 record.add("rate", measure, row=name, tree=False)
     print("\n" + record.markdown())

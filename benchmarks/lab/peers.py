@@ -29,4 +29,6 @@ def horovod(network: Network, script: Sequence[str]) -> tuple[list[str], dict[st
     horovodrun = str(Path(sys.executable).with_name("horovodrun"))
     where = ["-np", str(len(network.hosts)), "-H", hosts, "--gloo", "--network-interfaces", DEVICE]
     path = {"PATH": os.pathsep.join([str(_PEERS), os.environ["PATH"]])}
-    return network.inside(POOL, [horovodrun, *where, *script]), {**path, **places(network)}
+    # `ip netns exec` would hide the folders of control groups from `peers/ssh`.
+    inside = ["nsenter", f"--net=/run/netns/{network.namespace(POOL)}"]
+    return [*inside, horovodrun, *where, *script], {**path, **places(network)}

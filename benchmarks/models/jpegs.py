@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-CLASSES, SIDE = 10, 160
+CLASSES, SIDE = 10, 224
 
 
 def make(folder: Path, number: int) -> None:

@@ -201,10 +201,6 @@ class ReadBatches(RowBatches):
         """Reads the rows with these numbers on this machine."""
         return [np.ascontiguousarray(values) for values in self._reader.take(_numbers(item))]
 
-    def expect(self, item: Any) -> None:
-        """Begins to read rows that `encode` will be asked for."""
-        self._reader.expect(_numbers(item))
-
     @functools.cached_property
     def _reader(self) -> RowReader:
         return reader_here(self._files, os.cpu_count() or 1)

@@ -188,8 +188,6 @@ class RowReader:
     def take(self, rows: np.ndarray) -> list[tf.Tensor]:
         """Returns the tensors [batch, ...] of a batch, for each input of the step; reads what nobody expected at once.
 
-        Batches that were expected before this one, and not taken, are dropped.
-
         Args:
             rows: int64 [batch].
 
@@ -199,17 +197,12 @@ class RowReader:
         if not len(rows):
             return [tf.zeros([0, *spec.shape], spec.dtype) for spec in self._specs]
         try:
-            if any(np.array_equal(told, rows) for told in self._told):
-                return self._expected(rows)
+            if self._told and np.array_equal(self._told[0], rows):
+                self._told.popleft()
+                return list(next(self._batches))
             return list(self._now(tf.constant(rows, tf.int64)))
         except tf.errors.OpError as error:
             raise UnreadableRowError(error) from None
-
-    def _expected(self, rows: np.ndarray) -> list[tf.Tensor]:
-        while not np.array_equal(self._told.popleft(), rows):
-            with contextlib.suppress(tf.errors.OpError):
-                next(self._batches)
-        return list(next(self._batches))
 
     def close(self) -> None:
         """Ends the pipeline, which waits for row numbers."""

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -54,6 +55,7 @@ class RowSource:
         self._job: Job | None = None
         # The pass whose element was run last.
         self._pass: _Pass | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     def element(self, numbers: tf.Tensor, of_pass: "_Pass") -> Any:
         """Returns an element, nested as the data set's are, whose tensors are pending.
@@ -77,13 +79,11 @@ class RowSource:
             raised = tf.compat.v1.errors.exception_type_from_error_code(error.step_code)
             raise raised(None, None, str(error)) from None
 
-    def read(self, numbers: tf.Tensor) -> Any:
-        """Returns an element whose tensors have been read; see `values`."""
-        return tf.nest.pack_sequence_as(self._structure, self.values(numbers))
-
-    def expect(self, numbers: tf.Tensor) -> None:
-        """Begins to read an element."""
-        self._batches.expect(numbers)
+    def read(self, numbers: tf.Tensor) -> "Future[Any]":
+        """Begins to read an element; see `values`."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="fdt-read")
+        return self._thread.submit(lambda: tf.nest.pack_sequence_as(self._structure, self.values(numbers)))
 
     def place(self) -> str:
         """Returns where the data are read, in words."""
@@ -176,7 +176,7 @@ class _Pass:
         """
         self._looks_count = looks_count
         self.source, self.taken, self._looks, self._numbers = source, 0, 0, numbers
-        self._ahead: collections.deque[tf.Tensor] = collections.deque()
+        self._ahead: collections.deque[Future[Any]] = collections.deque()
 
     def next(self) -> Any:
         """Returns the next element.
@@ -184,14 +184,17 @@ class _Pass:
         Raises:
             OutOfRangeError: There is none.
         """
-        if self.source.is_read_here:
-            with contextlib.suppress(tf.errors.OutOfRangeError):
-                while len(self._ahead) <= _AHEAD:
-                    self._ahead.append(self._numbers())
-                    self.source.expect(self._ahead[-1])
-        numbers = self._ahead.popleft() if self._ahead else self._numbers()
+        if not self.source.is_read_here:
+            numbers = self._numbers()
+            self.taken += 1
+            return self.source.element(numbers, self)
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            while len(self._ahead) <= _AHEAD:
+                self._ahead.append(self.source.read(self._numbers()))
+        if not self._ahead:
+            self._numbers()
         self.taken += 1
-        return self.source.read(numbers) if self.source.is_read_here else self.source.element(numbers, self)
+        return self._ahead.popleft().result()
 
     def look(self) -> None:
         """Counts an element at which the script looks."""
