@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,8 +20,11 @@ IDLE_CORES = 0.1
 class ServedPool:
     """`with ServedPool(workers=2) as pool:` runs `fdt serve` on loopback for the length of the block."""
 
-    def __init__(self, workers: int, mode: str = "sync", options: Sequence[str] = ()) -> None:
-        self._workers, self._mode, self._options = workers, mode, options
+    def __init__(
+        self, workers: int, mode: str = "sync", options: Sequence[str] = (), folder: Path = processes.ROOT
+    ) -> None:
+        """Notes what to serve; the packages are those of `folder`."""
+        self._workers, self._mode, self._options, self._folder = workers, mode, options, folder
         self.address = f"127.0.0.1:{_free_port()}"
 
     def __enter__(self) -> Self:
@@ -31,8 +35,8 @@ class ServedPool:
         self._output = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             self.command,
-            cwd=processes.ROOT,
-            env=processes.environment(),
+            cwd=self._folder,
+            env=processes.environment({"PYTHONPATH": str(self._folder)}),
             stdout=self._output,
             stderr=subprocess.STDOUT,
         )
