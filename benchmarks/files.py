@@ -125,7 +125,8 @@ def markdown(content: Content) -> str:
         f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
         f"{settings['images']} made JPEGs of 224 x 224, read by `image_dataset_from_directory` in batches of "
         f"{settings['batch']}, 3 epochs, the first of which does not count (it does for bytes). "
-        f"Medians (least–most) of {settings['rounds']} rounds. Script, pool and workers share the machine's cores.{on_their_own}\n\n{table(heads, lines)}\n"
+        f"Medians (least–most) of {settings['rounds']} rounds. Script, pool and workers share the machine's "
+        f"cores.{on_their_own}\n\n{table(heads, lines)}\n"
     )
 
 

@@ -81,8 +81,8 @@ def markdown(content: Content) -> str:
         f"# Validation and predictions of a script on a slow machine\n\n`{content['command'].strip()}` on {content['date']}: "
         f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
         f"The script has {settings['cores']:g} of a core, {_WORKERS} workers of a served pool have the rest. A model of 1.2 "
-        "million weights with Adam is validated on 10,000 images of 32 x 32 x 3 in batches of 250 (sent once); rows of 32 numbers "
-        f"are predicted from TFRecord files. Medians (least–most) of {settings['rounds']} rounds.\n\n"
+        "million weights with Adam is validated on 10,000 images of 32 x 32 x 3 in batches of 250 (sent once); rows of 32 "
+        f"numbers are predicted from TFRecord files. Medians (least–most) of {settings['rounds']} rounds.\n\n"
         f"{table(['', *(title for title, _ in _FIGURES.values())], lines)}\n"
     )
 
