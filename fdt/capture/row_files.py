@@ -57,18 +57,21 @@ def _reads(graph: Any) -> bool:
     return any(node.op == _READ for body in bodies for node in body)
 
 
-def cut(dataset: Any, admitted: Collection[str] = ()) -> RowFiles:
+def cut(dataset: Any, admitted: Collection[str] = (), is_elsewhere: bool = False) -> RowFiles:
     """Cuts the function that makes a data set's rows of its sources.
 
     Args:
         dataset: A data set whose functions read files.
         admitted: Operations that the pool admits besides the usual ones.
+        is_elsewhere: See `fdt.capture.rows.RowNumbers.of_files`.
 
     Raises:
         NotRowsError: A row depends on more than itself, has no fixed shape, is kept by the data set, or its function cannot
             travel.
     """
-    _check_not_kept(dataset, is_after=False)
+    # On this machine, memory is faster than to read again.
+    if not is_elsewhere:
+        _check_not_kept(dataset, is_after=False)
     sources = mapped.sources(dataset)
     specs = [_of_row(spec) for spec in tf.nest.flatten(dataset.element_spec)]
     graph = _Graph([tf.TensorSpec(tensor.shape[1:], tensor.dtype) for tensor in sources])

@@ -105,6 +105,8 @@ class RowNumbers:
         self._computed: WeakKeyDictionary[Any, list[np.ndarray] | None] = WeakKeyDictionary()
         # Which rows a filter lets pass.
         self._passing: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
+        # From each cache of rows in a shuffled order to its twin.
+        self._kept: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._met: WeakSet[Any] = WeakSet()
         # Returns the row numbers of a data set whose iterators are to be followed by iterators over these; else None.
         self.to_follow: Callable[[Any], tf.data.Dataset | None] = lambda dataset: None
@@ -117,18 +119,19 @@ class RowNumbers:
         """Puts the hook in place."""
         patches.wrap(OwnedIterator, "__init__", self._begin)
 
-    def of_files(self, dataset: Any, admitted: Collection[str] = ()) -> Rows | None:
+    def of_files(self, dataset: Any, admitted: Collection[str] = (), is_elsewhere: bool = False) -> Rows | None:
         """Analyses a data set whose functions read files; returns None where it does more than order and batch its rows.
 
         Args:
             dataset: The script's.
             admitted: Operations that the pool admits besides the usual ones.
+            is_elsewhere: Whether the workers are on other machines: then they read again in each pass what a cache keeps here.
         """
         self.reason = ""
         if not row_files.reads_files(dataset):
             return None
         try:
-            files, batch_size = row_files.cut(dataset, admitted), _batch_size(dataset)
+            files, batch_size = row_files.cut(dataset, admitted, is_elsewhere), _batch_size(dataset)
             numbers = untuned(self._rebuild(dataset))
             if int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
                 # Keras reads data of unknown length to their end, which its step notices.
@@ -257,11 +260,15 @@ class RowNumbers:
         if kind is _ShuffleDataset:
             return self._shuffled(dataset, inner)
         shuffles = [shuffle for shuffle, _ in _shuffles(dataset) if shuffle._reshuffle_each_iteration]
-        # A cache repeats the order of its first pass; a repeat begins its shuffles inside TensorFlow, where no hook sees it.
-        if (kind is CacheDataset and shuffles) or (kind is _RepeatDataset and any(map(_is_seeded, shuffles))):
+        # A repeat begins its shuffles inside TensorFlow, where no hook sees it.
+        if kind is _RepeatDataset and any(map(_is_seeded, shuffles)):
             raise NotRowsError
         if kind is CacheDataset and _value(dataset._filename) != b"":
             raise NotRowsError
+        if kind is CacheDataset and shuffles:
+            # It repeats the order of its first pass, as its twin does. Neither begins the shuffles beneath it for the other:
+            # they come to the same order.
+            return self._kept.setdefault(dataset, inner.cache())
         plain: dict[type, Callable[[], Any]] = {
             _RepeatDataset: lambda: inner.repeat(int(_value(dataset._count))),
             _TakeDataset: lambda: inner.take(int(_value(dataset._count))),

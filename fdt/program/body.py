@@ -89,6 +89,8 @@ class Body:
         self._effects: list[str] = []
         self._names: collections.Counter[str] = collections.Counter()
         self._turn: list[str] = []
+        # By their content: each takes as long in an iteration of a loop as any small operation.
+        self._constants: dict[bytes, Wire] = {}
 
     def around(self) -> "Iterator[Body]":
         """Yields this body and its outer ones."""
@@ -119,13 +121,17 @@ class Body:
             node: With an operation and all its attributes; its name is made unique.
             inputs: Wires of this function or of outer ones.
         """
-        kind, node.name = node.op, self._unique(node.name)
+        kind = node.op
+        waits = [*self.controls, *(self._turn if kind in self._in_turn else [])]
+        key = node.attr["value"].tensor.SerializeToString(deterministic=True) if kind == "Const" and not waits else b""
+        if key in self._constants:
+            return [self._constants[key]]
+        node.name = self._unique(node.name)
         for name in _LEFT_OUT:
             if name in node.attr:
                 del node.attr[name]
         del node.input[:]
         node.input.extend([self.here(wire).name for wire in inputs])
-        waits = [*self.controls, *(self._turn if kind in self._in_turn else [])]
         if waits:
             node.input.extend([f"^{control}" for control in dict.fromkeys(waits)])
         self._nodes.append(node)
@@ -134,7 +140,10 @@ class Body:
             self._effects.append(node.name)
         if kind in self._in_turn:
             self._turn = [node.name]
-        return [Wire(self, f"{node.name}:{output}", dtype) for output, dtype in _outputs(node)]
+        made = [Wire(self, f"{node.name}:{output}", dtype) for output, dtype in _outputs(node)]
+        if key:
+            self._constants[key] = made[0]
+        return made
 
     def constant(self, value: np.ndarray, name: str = "constant") -> Wire:
         """Writes a constant."""
@@ -169,7 +178,7 @@ class Body:
             node = op.node_def
             node.name = f"{name}/{op.name}"
             made = self.add(node, [wires[t.name] for t in op.inputs])
-            names[op.name] = self._nodes[-1].name
+            names[op.name] = made[0].node if made else self._nodes[-1].name
             wires.update(zip((tensor.name for tensor in op.outputs), made, strict=True))
         self.controls = before
         return [wires[tensor.name] for tensor in sketch.outputs]

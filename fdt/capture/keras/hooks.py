@@ -53,7 +53,7 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         # To make one batch of several (--batch per-worker), one has to know how the data set continues.
         if run is None or run.num_together > 1:
             return None
-        rows = self._row_numbers.of_files(dataset, run.admitted) if run.admitted is not None else None
+        rows = self._row_numbers.of_files(dataset, run.admitted, run.is_elsewhere) if run.admitted is not None else None
         if rows is not None and rows.files is not None:
             batches = ReadBatches(rows.files, rows.structure, rows.batch_size, tree, rows.rows_told)
             missing = run.missing(batches)

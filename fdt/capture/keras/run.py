@@ -67,8 +67,7 @@ class Run(TracedRun):
 
     def missing(self, batches: ReadBatches) -> str:
         """See `Reader`."""
-        elsewhere = self._config.server is not None
-        return batches.missing(self._job, identified=elsewhere, mapped=self._config.mapped_folders)
+        return batches.missing(self._job, identified=self.is_elsewhere, mapped=self._config.mapped_folders)
 
     def lacks(self) -> str | None:
         """Returns what of the model no worker holds; None if they hold all of it."""

@@ -29,7 +29,7 @@ class TracedRun(abc.ABC):
         keras: The model's generation of Keras.
         batches: The training data, once Keras has read its arguments.
         steps_in_epoch: Steps in an epoch; None if Keras does not know.
-        sends_arrays, streams, num_together, admitted, why_streamed: See `fdt.capture.keras.version.Reader`.
+        sends_arrays, streams, num_together, admitted, is_elsewhere, why_streamed: See `fdt.capture.keras.version.Reader`.
     """
 
     sends_arrays = streams = True
@@ -40,7 +40,7 @@ class TracedRun(abc.ABC):
         self.model, self.keras = model, keras
         self.batches: Batches | None = None
         self.steps_in_epoch: int | None = None
-        self._config = config
+        self._config, self.is_elsewhere = config, config.server is not None
 
     @abc.abstractmethod
     def prepare(self, force: bool) -> None:

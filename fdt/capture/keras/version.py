@@ -20,6 +20,7 @@ class Reader(Protocol):
         streams: Whether other data are sent batch by batch; otherwise they are Keras's.
         num_together: How many of the script's batches are sent as one batch.
         admitted: Operations that functions of rows may hold besides the usual ones; None if the workers read no files.
+        is_elsewhere: Whether the workers are on other machines.
         why_streamed: Why data are neither arrays nor rows of files; "" if that is not known.
     """
 
@@ -42,6 +43,7 @@ class Reader(Protocol):
     sends_arrays: bool
     streams: bool
     admitted: Collection[str] | None
+    is_elsewhere: bool
     why_streamed: str
 
     @property

@@ -233,7 +233,7 @@ class Elements:
         if not _is_scripts_own():
             return None
         if dataset not in self._sources:
-            rows = self._row_numbers.of_files(dataset, self._config.admitted)
+            rows = self._row_numbers.of_files(dataset, self._config.admitted, self._config.server is not None)
             self._sources[dataset] = None if rows is None else RowSource(rows, self._config)
         source = self._sources[dataset]
         return None if source is None else source.numbers
