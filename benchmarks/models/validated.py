@@ -63,7 +63,9 @@ def validation_s(epochs: int) -> float:
             keras.layers.Dense(10),
         ]
     )
-    model.compile(keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
     lengths, number = [], BATCH * STEPS
     for validated in (None, (images, classes)):
         clock = Clock()
