@@ -221,8 +221,10 @@ class RowNumbers:
 
     def begin_beneath(self, dataset: Any) -> None:
         """Begins shuffles beneath others, as an iterator that was followed would have done at its first element."""
-        for shuffle, _ in list(_shuffles(dataset))[1:]:
-            self._begin_again(shuffle, 1)
+        # Not beneath a cache: see `_rebuild`.
+        for shuffle, is_counted in list(_shuffles(dataset))[1:]:
+            if is_counted:
+                self._begin_again(shuffle, 1)
 
     def _twin(self, shuffle: Any) -> Any | None:
         if isinstance(shuffle, _Shuffled):

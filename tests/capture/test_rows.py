@@ -108,6 +108,10 @@ TAKEN: dict[str, Make] = {
     "two shuffles": lambda: slices().shuffle(10, seed=3).batch(4).shuffle(3, seed=4),
     "a part": lambda: slices().skip(3).take(15).shard(2, 1).batch(4),
     "kept": lambda: slices().cache().shuffle(50, seed=1).batch(4),
+    "an order that is kept": lambda: slices().shuffle(50, seed=3).cache().batch(4),
+    "batches that are kept and shuffled": lambda: (
+        slices().shuffle(50, seed=3).batch(4).prefetch(1).cache().shuffle(9, seed=2)
+    ),
     "options": lambda: slices().with_options(other_options()).batch(4),
     "repeated": lambda: slices().repeat(2).shuffle(10, seed=3).batch(4),
     "dict": lambda: tf.data.Dataset.from_tensor_slices(({"a": X, "b": X + 1}, Y)).batch(4),
@@ -187,7 +191,6 @@ STREAMED: dict[str, Make] = {
     "zip of lengths": lambda: tf.data.Dataset.zip((slices(), slices().skip(1))).batch(4),
     # In these an order is kept, or begun, where only TensorFlow itself could repeat it.
     "an order of its own, for good": lambda: slices().shuffle(50, reshuffle_each_iteration=False).batch(4),
-    "an order that is kept": lambda: slices().shuffle(50).cache().batch(4),
     "shuffles begun in between": lambda: slices().shuffle(50, seed=3).repeat(2).batch(4),
 }
 
@@ -290,6 +293,17 @@ def test_a_shuffle_of_shuffled_batches(row_numbers: RowNumbers, looks: int) -> N
         twice = dataset.batch(4).shuffle(3, seed=4)
         before = [elements(twice) for _ in range(looks)]
         return [*before, fit(twice), elements(twice), fit(twice), elements(dataset), fit(twice), fit(dataset.batch(5))]
+
+    both(use, row_numbers)
+
+
+def test_an_order_that_is_kept_is_kept_for_the_script_too(row_numbers: RowNumbers) -> None:
+    def use(dataset: tf.data.Dataset, fit: Any) -> list[Any]:
+        before = elements(dataset.take(2))
+        kept = dataset.batch(4).cache().shuffle(3, seed=4)
+        # Also by another `fit`, and where the script had begun to keep it.
+        begun = dataset.batch(4).cache()
+        return [before, fit(kept), fit(kept), elements(kept), fit(kept), elements(begun), fit(begun)]
 
     both(use, row_numbers)
 

@@ -243,6 +243,24 @@ def evaluated_here(folder: Path) -> Made:
     return {"figures": [float(value) for values in figures for value in values]}
 
 
+def as_in_tutorials(folder: Path) -> Made:
+    """What Keras has shuffled is looked at, then kept, and its batches are shuffled."""
+    keras.utils.set_random_seed(1)
+    data = of_keras(folder)
+    before = [digest(x) for x, _ in data.take(1)]
+    model = model_for(data)
+    data = data.cache().shuffle(100, seed=8).prefetch(tf.data.AUTOTUNE)
+    validation = of_keras(folder).take(2).cache().prefetch(tf.data.AUTOTUNE)
+    history = model.fit(data, validation_data=validation, epochs=3, verbose=0).history
+    after = [[digest(x), digest(y)] for x, y in data]
+    again = model.fit(data, epochs=1, verbose=0).history["loss"]
+    return {
+        **{name: [float(v) for v in values] for name, values in history.items()},
+        "again": again,
+        "looked": [before, after],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
@@ -255,8 +273,8 @@ def main() -> None:
     for case in arguments.cases.split(","):
         if case in DATA:
             made[case] = trained(DATA[case], arguments.folder)
-        elif case == "evaluated_here":
-            made[case] = evaluated_here(arguments.folder)
+        elif case in ("evaluated_here", "as_in_tutorials"):
+            made[case] = {"evaluated_here": evaluated_here, "as_in_tutorials": as_in_tutorials}[case](arguments.folder)
         else:
             made[case] = spoiled(arguments.folder, *spoils[case])
     arguments.out.write_text(json.dumps(made))
