@@ -90,7 +90,7 @@ def cut(dataset: Any, admitted: Collection[str] = (), is_elsewhere: bool = False
     if graph.records is not None:
         files = [_absolute(record_files.paths(graph.records))]
         return RowFiles(function, given, files, record_files.index(graph.records))
-    return RowFiles(function, given, paths)
+    return RowFiles(function, given, paths, to_the_bit=graph.is_to_the_bit)
 
 
 def _check_not_kept(dataset: Any, is_after: bool) -> None:
@@ -132,6 +132,7 @@ class _Graph:
         contents: Placeholders of the files' contents.
         paths: The tensors that name the files.
         records: The data set whose records the rows are; None if they are whole files.
+        is_to_the_bit: See `RowFiles`.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
@@ -141,6 +142,7 @@ class _Graph:
         with self.graph.as_default():
             self.given = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
         self.records: Any = None
+        self.is_to_the_bit = True
         self._libraries: set[int] = set()
 
     def outputs(self, dataset: Any) -> list[tf.Tensor]:
@@ -226,6 +228,7 @@ class _Graph:
             if not is_call(op):
                 raise NotRowsError("a file is read within a branch or a loop")
             outputs = self._inlined(called(op)[0], inputs)
+            self.is_to_the_bit = False
             return outputs[0].op, outputs
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
         types = [tensor.dtype for tensor in op.outputs]

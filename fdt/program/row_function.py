@@ -29,12 +29,15 @@ class RowFiles:
         given: Arrays [num_rows, ...] of its inputs; or lists of texts.
         files: For each file of a row the absolute paths, one for each row; of records the paths of their files.
         records: The rows' records; None if rows are whole files.
+        to_the_bit: Whether the function computes rows as the script's data set does. A function that is called by others is
+            rounded otherwise where it is a part of them: TensorFlow then multiplies by the inverse of a constant.
     """
 
     function: program_pb2.StepProgram
     given: Sequence[np.ndarray | list[bytes]]
     files: Sequence[list[bytes]]
     records: Records | None = None
+    to_the_bit: bool = True
 
     @property
     def num_rows(self) -> int:

@@ -214,7 +214,7 @@ class Elements:
             looks_count: False where steps are made on this machine, too, which look at all elements.
         """
         self._row_numbers, self._config, self._looks_count = row_numbers, config, looks_count
-        # None: the data set's rows are not files, or it does more than order and batch them.
+        # None: the script's iterators read for themselves.
         self._sources: WeakKeyDictionary[Any, RowSource | None] = WeakKeyDictionary()
         self._passes: WeakKeyDictionary[Any, _Pass] = WeakKeyDictionary()
 
@@ -234,7 +234,9 @@ class Elements:
             return None
         if dataset not in self._sources:
             rows = self._row_numbers.of_files(dataset, self._config.admitted, self._config.server is not None)
-            self._sources[dataset] = None if rows is None else RowSource(rows, self._config)
+            # What the script looks at is to have plain python's bits.
+            is_read = rows is not None and rows.files is not None and rows.files.to_the_bit
+            self._sources[dataset] = RowSource(rows, self._config) if rows is not None and is_read else None
         source = self._sources[dataset]
         return None if source is None else source.numbers
 
