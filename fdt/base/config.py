@@ -172,6 +172,11 @@ class RunConfig:
     admitted: tuple[str, ...] = ()
     timing: Timing = Timing()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the workers may be on other machines, with other files."""
+        return self.server is not None
+
 
 @dataclasses.dataclass(frozen=True)
 class ServeConfig:

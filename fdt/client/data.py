@@ -241,7 +241,7 @@ class StreamedBatches:
         arrays = self.encode(item)
         if not len(arrays[0]):
             raise UnsupportedError("A batch came without a sample; expected at least one row in each batch.")
-        return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], results)
+        return feed(job, program, arrays, results)
 
     def encode(self, item: Any) -> list[np.ndarray]:
         """Returns the arrays of a batch."""
@@ -251,6 +251,11 @@ class StreamedBatches:
 def _numbers(item: Any) -> np.ndarray:
     numbers: np.ndarray = (item[0] if isinstance(item, tuple) else item).numpy()
     return numbers
+
+
+def feed(job: Job, program: int, arrays: Sequence[np.ndarray], results: bool) -> StepResult | None:
+    """Runs a step on C-contiguous arrays that are sent with it; see `Job.feed`."""
+    return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], results)
 
 
 def renamed(path: bytes, mapped: Sequence[tuple[str, str]]) -> bytes:

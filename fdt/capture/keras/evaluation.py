@@ -62,7 +62,7 @@ class Evaluation:
             training: The training whose job makes the steps; None if they are only looked at.
         """
         self.admitted: Collection[str] | None = config.admitted
-        self.is_elsewhere = config.server is not None
+        self.is_elsewhere = config.is_elsewhere
         self.model = model
         self.stays: str | None = None
         self.batches: RowBatches | None = None

@@ -40,7 +40,7 @@ class TracedRun(abc.ABC):
         self.model, self.keras = model, keras
         self.batches: Batches | None = None
         self.steps_in_epoch: int | None = None
-        self._config, self.is_elsewhere = config, config.server is not None
+        self._config, self.is_elsewhere = config, config.is_elsewhere
 
     @abc.abstractmethod
     def prepare(self, force: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.loop.elements import Element, ElementTensor, element_of
+from fdt.capture.loop.elements import ElementTensor, TakenElement, element_of
 from fdt.client.answers import StepResult
-from fdt.client.data import full_spec, raw
+from fdt.client.data import feed
 from fdt.client.job import Job
-from fdt.program import element as program_element
+from fdt.program.element import Element
 
 
 class Arguments:
@@ -45,7 +45,7 @@ class Arguments:
         self.form = Form(structure, constants, specs)
 
     @property
-    def element(self) -> Element | None:
+    def element(self) -> TakenElement | None:
         """The element of a data set that is all of its data."""
         return element_of(self._values)
 
@@ -55,8 +55,7 @@ class Arguments:
 
     def run(self, job: Job, program: int, lazy: bool) -> StepResult | None:
         """Runs a step on the data, later; see `Job.feed`."""
-        arrays = self.encode()
-        return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
+        return feed(job, program, self.encode(), lazy)
 
     def place(self) -> str:
         """Returns where the data are read, in words."""
@@ -73,7 +72,7 @@ class OfElement:
     Its data travel as a batch of the element's rows.
     """
 
-    def __init__(self, arguments: Arguments, element: Element) -> None:
+    def __init__(self, arguments: Arguments, element: TakenElement) -> None:
         self._element, self.num_rows = element, arguments.num_rows
         self.form = ElementForm(arguments.form, element.source.specs, arguments.places())
 
@@ -106,11 +105,11 @@ class Form:
         self._structure, self._constants, self._specs = structure, constants, specs
 
     @functools.cached_property
-    def _element(self) -> program_element.Element:
+    def _element(self) -> Element:
         # Not made for every call: those of a step that is traced need its key alone.
         parts = [part for spec in self._specs for part in tf.nest.flatten(spec, expand_composites=True)]
         rows = [tf.TensorSpec(tf.TensorShape([None]).concatenate(part.shape), part.dtype) for part in parts]
-        return program_element.Element(rows, list, lambda _, leaves: leaves)
+        return Element(rows, list, lambda _, leaves: leaves)
 
     def key(self) -> Any:
         """Returns a key that is equal for calls which can share one traced step."""

@@ -23,7 +23,7 @@ from fdt.base.patch import Patches
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.rows import RowNumbers, Rows
 from fdt.client.answers import StepResult
-from fdt.client.data import ReadBatches, full_spec, raw
+from fdt.client.data import ReadBatches, feed
 from fdt.client.job import Job
 from fdt.client.report import say
 from fdt.errors import UnsupportedError
@@ -64,7 +64,7 @@ class RowSource:
             numbers: Its rows', int64 [batch].
             of_pass: The pass that takes it.
         """
-        element = Element(self, numbers, of_pass)
+        element = TakenElement(self, numbers, of_pass)
         return tf.nest.pack_sequence_as(self._structure, element.tensors())
 
     def values(self, numbers: tf.Tensor) -> list[tf.Tensor]:
@@ -89,7 +89,7 @@ class RowSource:
         """Returns where the data are read, in words."""
         return self._batches.place()
 
-    def run(self, job: Job, program: int, element: "Element", lazy: bool) -> StepResult | None:
+    def run(self, job: Job, program: int, element: "TakenElement", lazy: bool) -> StepResult | None:
         """Runs a step on an element, later; see `Job.run`."""
         if self._job is None:
             self._ask(job)
@@ -101,17 +101,16 @@ class RowSource:
         self._job, self._pass = job, element.of_pass
         if not self.is_read_here:
             return self._batches.run(job, program, element.numbers, lazy)
-        arrays = [value.numpy() for value in element.values()]
-        return job.feed(program, [raw(a) for a in arrays], [full_spec(a) for a in arrays], lazy)
+        return feed(job, program, [value.numpy() for value in element.values()], lazy)
 
     def _ask(self, job: Job) -> None:
-        elsewhere = self._config.server is not None
-        missing = self._batches.missing(job, identified=elsewhere, mapped=self._config.mapped_folders)
+        config = self._config
+        missing = self._batches.missing(job, identified=config.is_elsewhere, mapped=config.mapped_folders)
         self.is_read_here = bool(missing)
         say(f"data: their files are read on this machine: {missing}" if missing else f"data: {self.place()}")
 
 
-class Element:
+class TakenElement:
     """One element that a loop has taken.
 
     Attributes:
@@ -141,7 +140,7 @@ class Element:
 class ElementTensor(PendingTensor):
     """A tensor of an element."""
 
-    def __init__(self, element: Element, place: int, shape: tf.TensorShape) -> None:
+    def __init__(self, element: TakenElement, place: int, shape: tf.TensorShape) -> None:
         super().__init__(element.source.specs[place].dtype, shape, lambda: element.values()[place])
         object.__setattr__(self, "_fdt_element", element)
         object.__setattr__(self, "_fdt_place", place)
@@ -153,7 +152,7 @@ class ElementTensor(PendingTensor):
         return super().__getattribute__(name)
 
 
-def element_of(values: Sequence[Any]) -> Element | None:
+def element_of(values: Sequence[Any]) -> TakenElement | None:
     """Returns the element to which all of a call's data belong; None if there is none."""
     elements = {id(v._fdt_element): v._fdt_element for v in values if isinstance(v, ElementTensor)}
     is_one = len(elements) == 1 and all(isinstance(value, ElementTensor) for value in values)
@@ -233,7 +232,7 @@ class Elements:
         if not _is_scripts_own():
             return None
         if dataset not in self._sources:
-            rows = self._row_numbers.of_files(dataset, self._config.admitted, self._config.server is not None)
+            rows = self._row_numbers.of_files(dataset, self._config.admitted, self._config.is_elsewhere)
             # What the script looks at is to have plain python's bits.
             is_read = rows is not None and rows.files is not None and rows.files.to_the_bit
             self._sources[dataset] = RowSource(rows, self._config) if rows is not None and is_read else None
