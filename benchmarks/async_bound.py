@@ -28,6 +28,7 @@ from fdt.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt.layout import lay_out
 from nfdt.replica import Computation
+from nfdt.stages import divide
 
 _BATCH = 64
 # Each measurement is the fastest of so many that take so long: what others did meanwhile is no bound.
@@ -98,7 +99,7 @@ def _computation(model: Any, batch: list[Any]) -> tuple[Computation, list[Any], 
     program = trace_train_step(RunConfig("train.py", mode="async"), Keras3(), model, element).program
     parts = cut(program)
     layout = lay_out(program, parts, find_units(program, parts), 1)
-    computation = Computation(program, parts, layout, "/CPU:0", as_traced=False)
+    computation = Computation(program, parts, divide(program, parts), layout, "/CPU:0", as_traced=False)
     specs = computation.traced.structured_input_signature[0][: -len(batch)]
     return computation, [tf.zeros(spec.shape, spec.dtype) for spec in specs], program
 

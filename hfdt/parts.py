@@ -1,26 +1,18 @@
 """Moves values between whole variables and the parts that ranks hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
 from fdt.base.held import HeldAs
-from fdt.base.native import optional
 from fdt.division import memory, variable_layouts
 from fdt.program.graphs import sized
 from fdt.program.layout import Divided
-from fdt.program.packing import joined
 from fdt.program.step_program import LoadedProgram, shape_of
 from fdt.v1 import job_pb2
 from hfdt import exchange
-
-# A variable gets so many bytes at a time.
-_ASSIGNED_BYTES = 32 << 20
-_ASSIGNED_TYPES = frozenset(
-    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-)
 
 
 def chosen(loaded: LoadedProgram, num_ranks: int, held: HeldAs, memory_bytes: int | None = None) -> dict[int, Divided]:
@@ -63,29 +55,6 @@ def span(layout: Divided, rank: int) -> tuple[int, int]:
     """Returns the first of a rank's rows of a variable, and how many they are."""
     ((start, count),) = layout.spans(rank)
     return int(start), int(count)
-
-
-def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
-    """Assigns a value that comes in pieces (see `joined`) to a variable.
-
-    TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
-    """
-    large = sum(piece.nbytes for piece in pieces) > _ASSIGNED_BYTES and pieces[0].ndim > 0 and _has_rows(variable)
-    if not large or (native := optional("fdt.update")) is None:
-        variable.assign(joined(pieces))
-        return
-    start = 0
-    for piece in pieces:
-        step = max(1, _ASSIGNED_BYTES * len(piece) // max(1, piece.nbytes))
-        for begin in range(0, len(piece), step):
-            rows = tf.constant(piece[begin : begin + step], variable.dtype)
-            native.ops.fdt_assign_rows(variable=variable.handle, rows=rows, start=start)
-            start += int(rows.shape[0])
-
-
-def _has_rows(variable: tf.Variable) -> bool:
-    """Whether its rows can be assigned where it is."""
-    return "CPU" in variable.device and variable.dtype.name in _ASSIGNED_TYPES
 
 
 def put_together(loaded: LoadedProgram, index: int) -> np.ndarray:

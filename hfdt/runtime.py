@@ -16,7 +16,7 @@ from fdt.base.relaxation import BATCH_NORM
 from fdt.division.variable_layouts import MIN_TABLE_BYTES
 from fdt.errors import ProtocolError, WorkerError
 from fdt.program import computation
-from fdt.program.engine import as_rows, as_state, bound_arrays, state_values
+from fdt.program.engine import as_rows, as_state, assign, bound_arrays, state_values
 from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, joined, pack_outputs
 from fdt.program.row_reader import RowReader
@@ -170,7 +170,7 @@ class HorovodEngine:
         loaded = self._programs[program]
         own = {i: parts.span(layout, self._rank) for i, layout in loaded.divided.items()}
         for i, pieces in state_values(self._blobs, loaded.source, state, own):
-            parts.assign(loaded.variables[i], pieces if i in own else [self._part(program, i, joined(pieces))])
+            assign(loaded.variables[i], pieces if i in own else [self._part(program, i, joined(pieces))])
 
     @background_thread.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:

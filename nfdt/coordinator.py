@@ -10,7 +10,7 @@ import numpy as np
 from fdt.errors import ProtocolError
 from fdt.program.computation import adopt
 from fdt.program.engine import as_state, bound_arrays, state_values, worker_seed
-from fdt.program.packing import joined, neutral, pack_outputs
+from fdt.program.packing import Pieces, joined, neutral, pack_outputs
 from fdt.program.row_reader import RowReader
 from fdt.program.step_program import num_samples
 from fdt.transport.blob_store import BlobStore
@@ -109,7 +109,7 @@ class Coordinator:
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's values, once all steps before have run."""
         self._method.wait()
-        values = self._together(source, source_variables)
+        values = {i: _whole(value) for i, value in self._together(source, source_variables).items()}
         self._set(program, {i: values[j] for i, j in zip(variables, source_variables, strict=True)})
 
     def _set(self, program: int, values: Mapping[int, np.ndarray]) -> None:
@@ -155,7 +155,7 @@ class Coordinator:
             # What a step only reads is asked for by name: copied from another program, or never.
             values |= self._method.read_own(program, 0, _with_role(source, variables, _CONSTANT))
         else:
-            values = self._summed(program, _with_role(source, everything, _METRIC))
+            values = {**self._summed(program, _with_role(source, everything, _METRIC))}
         outputs = b"" if variables else _packed(source, self._method.outputs(program))
         drained = job_pb2.Drained(state=as_state(self._blobs, values), outputs=self._blobs.payload(outputs))
         drained.seconds = time.perf_counter() - began_s
@@ -179,15 +179,15 @@ class Coordinator:
                 feed += [here] * member.num_workers
         return feed
 
-    def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray]:
+    def _together(self, program: int, among: Sequence[int]) -> dict[int, np.ndarray | Pieces]:
         """Returns the combined values of servers and workers, and sets averaged variables to their average on all workers."""
         source = self._sources[program]
         others = self._averaged(program, _with_role(source, among, _OTHER))
         if others:
             self._method.assign(program, others)
-        values = self._summed(program, _with_role(source, among, _METRIC)) | others
+        values: dict[int, np.ndarray | Pieces] = {**self._summed(program, _with_role(source, among, _METRIC)), **others}
         values |= self._method.read_own(program, 0, _with_role(source, among, _SEED))
-        return values | self._method.read(program, _with_role(source, among, _TRAINABLE, _OPTIMIZER))
+        return {**values, **self._method.read(program, _with_role(source, among, _TRAINABLE, _OPTIMIZER))}
 
     def _summed(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
         own = [self._method.read_own(program, w, indices) for w in range(len(self._devices.workers))]
@@ -206,6 +206,10 @@ class Coordinator:
 
 def _delivered(deliver: Deliver, number: int, source: program_pb2.StepProgram, outputs: Sequence[np.ndarray]) -> None:
     deliver(number, _packed(source, outputs))
+
+
+def _whole(value: np.ndarray | Pieces) -> np.ndarray:
+    return joined([*value.made]) if isinstance(value, Pieces) else value
 
 
 def _packed(source: program_pb2.StepProgram, outputs: Sequence[np.ndarray]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.program.packing import as_array, empty
+from fdt.program.packing import Pieces, as_array, empty
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.delays import Delays
 from nfdt.devices import Devices, host_of
@@ -83,7 +83,7 @@ class Delayed:
         """Returns how many batches are done."""
         return self._worker_threads.done
 
-    def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
+    def read(self, program: int, indices: Sequence[int]) -> Mapping[int, np.ndarray | Pieces]:
         """Returns the shards' values."""
         return self._programs[program].read(indices)
 

@@ -14,6 +14,7 @@ from nfdt.feed import Arrays
 from nfdt.layout import Layout
 from nfdt.rebound import Rebound
 from nfdt.replica import Computation, Replica
+from nfdt.stages import divide
 from nfdt.step import Pulled, Stepped, array_spec, batch_of
 
 
@@ -39,7 +40,8 @@ class Evaluation:
         # A single worker's result is plain Keras's bit for bit.
         as_traced = len(worker_devices) == 1
         layout = Layout(shards=(), shared=(), still=())
-        self._computation = Computation(source, cut(source), layout, worker_devices[0], as_traced)
+        parts = cut(source)
+        self._computation = Computation(source, parts, divide(source, parts), layout, worker_devices[0], as_traced)
         self.replicas = [self._computation.replica(device, i == 0) for i, device in enumerate(worker_devices)]
         # A worker's step, and what TensorFlow makes of an operation with inputs on another host.
         Components.of_process().expect(worker_devices, (), functions=2)

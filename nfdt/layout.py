@@ -1,11 +1,12 @@
-"""Assigns each parameter to a parameter server, and to a position in its vectors."""
+"""Assigns each parameter to a parameter server, and to a position in its vectors; cuts large ones over several servers."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fdt.base.sharding import deal, fill, is_even, loads_of
 from fdt.errors import UsageError
+from fdt.program.layout import shares
 from fdt.program.step_program import dtype_of
 from fdt.update.cut import Cut
 from fdt.update.parameter_groups import ParameterGroup, ParameterGroups
@@ -13,6 +14,8 @@ from fdt.v1 import program_pb2
 
 # TensorFlow makes slices that start at such a boundary views, not copies.
 _ALIGNMENT_BYTES = 64
+# The least bytes of a server's part of a table: each part has messages of its own for row numbers, rows and gradients.
+LEAST_PART_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +69,12 @@ class Table:
     """A parameter that is pulled by itself, since its gradient is sparse or it has none (`gradient` is None).
 
     Attributes:
+        shape: Of what is here: all of the table, or some of its rows.
         slots: Its optimizer state; empty if another parameter's update reads this parameter's state or gradient.
         writers: The operations of the update that write parameter and state; empty in the same case.
+        start: The first of its rows here.
+        is_whole: Whether all of its rows are here; otherwise each of its slots has the same rows here.
+        shape_constants: Of a table that is not whole, the constants of the update that hold its shape.
     """
 
     variable: int
@@ -76,6 +83,9 @@ class Table:
     dtype: str
     slots: tuple[int, ...] = ()
     writers: tuple[str, ...] = ()
+    start: int = 0
+    is_whole: bool = True
+    shape_constants: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +104,12 @@ class ShardLayout:
     writers: tuple[tuple[str, ...], ...]
     shared_writers: tuple[str, ...]
 
+    @property
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """Of variables with some of their rows here, by their indices, the first of these and how many they are."""
+        parts = (table for table in self.tables if not table.is_whole)
+        return {i: (part.start, part.shape[0]) for part in parts for i in (part.variable, *part.slots)}
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
@@ -111,7 +127,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class _Piece:
-    """A parameter group on a shard, or, of a fused one, `length` elements of its only parameter."""
+    """A parameter group on a shard, or, of its only parameter, `length` elements (fused) or rows (a table)."""
 
     unit: ParameterGroup
     is_fused: bool
@@ -120,12 +136,18 @@ class _Piece:
 
 
 def lay_out(
-    source: program_pb2.StepProgram, cut: Cut, units: ParameterGroups, num_shards: int, fuse: bool = True
+    source: program_pb2.StepProgram,
+    cut: Cut,
+    units: ParameterGroups,
+    num_shards: int,
+    fuse: bool = True,
+    by_rows: Collection[int] = (),
 ) -> Layout:
     """Distributes parameter groups over shards: the largest first, each to the shard that holds least.
 
     If a shard would have much more than its share, the parameters with elementwise updates are cut instead, one after the
-    other, so that all shards hold the same number of bytes (decision 0077).
+    other, so that all shards hold the same number of bytes (decision 0077). Of a large table that goes by rows, and whose
+    update treats each row by itself, every shard holds as many rows (docs/decisions/0120).
 
     Args:
         source: The program.
@@ -134,6 +156,7 @@ def lay_out(
         num_shards: How many shards.
         fuse: Whether parameters with the same update are updated as one vector. Another kernel may then round an entry than
             at the end of a small tensor, so the last bit may differ.
+        by_rows: The tables of which workers get rows.
 
     Raises:
         UsageError: There are more shards than tensors, and cutting does not fill them.
@@ -142,7 +165,10 @@ def lay_out(
     read = set(cut.optimizer_reads)
     fused = [fuse and unit.signature is not None and not read & set(unit.slots) for unit in units.units]
     pieces = [_Piece(*of_unit) for of_unit in zip(units.units, fused, strict=True)]
-    parts = _place(source, pieces, num_shards)
+    tables = [piece for piece in pieces if _is_cut_by_rows(source, piece.unit, num_shards, by_rows)]
+    parts = _place(source, [piece for piece in pieces if piece not in tables], num_shards)
+    for piece in tables:
+        _place_rows(source, piece, parts)
     num_tensors = sum(len(unit.parameters) for unit in units.units)
     if num_shards > num_tensors and not all(parts):
         raise UsageError(
@@ -154,6 +180,23 @@ def lay_out(
     roles = (program_pb2.ROLE_TRAINABLE, program_pb2.ROLE_OPTIMIZER)
     still = [i for i, v in enumerate(source.variables) if v.role in roles and i not in known]
     return Layout(tuple(shards), units.shared, tuple(still))
+
+
+def _is_cut_by_rows(
+    source: program_pb2.StepProgram, unit: ParameterGroup, num_shards: int, by_rows: Collection[int]
+) -> bool:
+    is_table = unit.shape_constants is not None and unit.parameters[0] in by_rows
+    return is_table and num_shards > 1 and _num_bytes(source, unit) >= num_shards * LEAST_PART_BYTES
+
+
+def _place_rows(source: program_pb2.StepProgram, piece: _Piece, parts: Sequence[list[_Piece]]) -> None:
+    """Adds a table's rows to all shards, as many to each."""
+    start = 0
+    for part, count in zip(
+        parts, shares(source.variables[piece.unit.parameters[0]].tensor.shape[0], len(parts)), strict=True
+    ):
+        part.append(dataclasses.replace(piece, start=start, length=count))
+        start += count
 
 
 def _place(source: program_pb2.StepProgram, units: Sequence[_Piece], num_shards: int) -> list[list[_Piece]]:
@@ -203,7 +246,7 @@ def _shard(
     for piece in (piece for piece in pieces if piece.is_fused):
         dtype = source.variables[piece.unit.parameters[0]].tensor.dtype
         fused.setdefault((piece.unit.signature, dtype), []).append(piece)
-    loose = [piece.unit for piece in pieces if not piece.is_fused]
+    loose = [piece for piece in pieces if not piece.is_fused]
     vectors: list[Vector] = []
     writers: list[tuple[str, ...]] = []
     for (_, dtype), alike in fused.items():
@@ -215,8 +258,12 @@ def _shard(
         writers.append(alike[0].unit.writers)
     apart: dict[str, list[Entry]] = {}
     tables: list[Table] = []
-    for unit in loose:
+    for piece in loose:
+        unit = piece.unit
         writers.append(unit.writers)
+        if piece.length is not None:
+            tables.append(_rows_of_table(source, piece, piece.length))
+            continue
         for number in unit.gradients:
             gradient = cut.gradients[number]
             spec = source.variables[gradient.variable].tensor
@@ -231,8 +278,26 @@ def _shard(
                 spec = source.variables[variable].tensor
                 tables.append(Table(variable, None, tuple(spec.shape), spec.dtype))
     vectors += [Vector(dtype, False, tuple(entries)) for dtype, entries in apart.items()]
-    kept = [v for unit in loose for v in (*unit.parameters, *unit.slots)]
+    kept = [v for piece in loose for v in (*piece.unit.parameters, *piece.unit.slots)]
     return ShardLayout(tuple(vectors), tuple(tables), tuple(dict.fromkeys(kept)), tuple(writers), tuple(shared_writers))
+
+
+def _rows_of_table(source: program_pb2.StepProgram, piece: _Piece, count: int) -> Table:
+    """Returns the rows of a table that a shard holds."""
+    (variable,), (gradient,) = piece.unit.parameters, piece.unit.gradients
+    spec, constants = source.variables[variable].tensor, piece.unit.shape_constants
+    assert constants is not None
+    return Table(
+        variable,
+        gradient,
+        (count, *spec.shape[1:]),
+        spec.dtype,
+        piece.unit.slots,
+        piece.unit.writers,
+        piece.start,
+        is_whole=False,
+        shape_constants=tuple(sorted(constants)),
+    )
 
 
 def _entry(

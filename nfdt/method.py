@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fdt.program.packing import Pieces
 from fdt.v1 import job_pb2, program_pb2
 from nfdt.feed import Feed
 
@@ -56,8 +57,8 @@ class Method(Protocol):
     def steps(self) -> int:
         """Returns how many batches have been trained on."""
 
-    def read(self, program: int, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns parameters and optimizer variables."""
+    def read(self, program: int, indices: Sequence[int]) -> Mapping[int, np.ndarray | Pieces]:
+        """Returns parameters and optimizer variables; of those that several servers hold, the rows in pieces."""
 
     def assign(self, program: int, values: Mapping[int, np.ndarray]) -> None:
         """Sets variables for all workers and servers."""

@@ -19,7 +19,8 @@ from nfdt.gradients import Gradients
 from nfdt.layout import Entry, Layout
 from nfdt.products import reorder
 from nfdt.rebound import Rebound
-from nfdt.stages import LookedUp, divide
+from nfdt.rows import split
+from nfdt.stages import Stages
 from nfdt.vectors import part, piece, put_together
 
 
@@ -48,18 +49,21 @@ class Computation:
         traced: ConcreteFunction, the second stage, of the tensors that `in_order` puts together.
     """
 
-    def __init__(self, source: program_pb2.StepProgram, cut: Cut, layout: Layout, device: str, as_traced: bool):
+    def __init__(
+        self, source: program_pb2.StepProgram, cut: Cut, stages: Stages, layout: Layout, device: str, as_traced: bool
+    ):
         """Traces.
 
         Args:
             source: The program.
             cut: The program's two parts.
+            stages: The first part's two stages.
             layout: The layout of all shards.
             device: The first worker's device.
             as_traced: Whether results have to match the script's own operations bit for bit.
         """
         self._as_traced = as_traced or device != cpu_beside(device)
-        self._source, self._cut, self._layout, self._stages = source, cut, layout, divide(source, cut)
+        self._source, self._cut, self._layout, self._stages = source, cut, layout, stages
         self.tables = self._stages.tables
         self._by_rows = {table.variable for table in self.tables}
         with tf.device(device):
@@ -101,14 +105,15 @@ class Computation:
         tables = [i for i, table in enumerate(layout.tables) if table.variable not in self._by_rows]
         return [*range(len(layout.vectors)), *(len(layout.vectors) + i for i in tables)]
 
-    def place_of(self, table: LookedUp) -> tuple[int, int]:
-        """Returns the shard that keeps a table, and the place of the table in the shard's snapshot."""
-        return next(
-            (number, len(shard.vectors) + i)
+    def places_of(self, variable: int) -> list[tuple[int, int]]:
+        """Returns the shards that keep a table, and the place of the table in each one's snapshot, in the order of its rows."""
+        found = [
+            (table.start, number, len(shard.vectors) + i)
             for number, shard in enumerate(self._layout.shards)
-            for i, each in enumerate(shard.tables)
-            if each.variable == table.variable
-        )
+            for i, table in enumerate(shard.tables)
+            if table.variable == variable
+        ]
+        return [(number, place) for _, number, place in sorted(found)]
 
     def in_order(
         self,
@@ -131,16 +136,29 @@ class Computation:
         return [*received, *batch, *crossing, *by_rows]
 
     def computed(self, flat: Sequence[tf.Tensor]) -> Computed:
-        """Groups the flat results of `traced`."""
+        """Groups the flat results of `traced`, in a graph; divides the gradients of tables that several shards keep."""
         rest = list(flat)
         outputs = [rest.pop(0) for _ in self._source.step.outputs]
         extras = [rest.pop(0) for _ in self._cut.extras]
-        gradients = []
-        for shard in self._layout.shards:
-            vectors = [[rest.pop(0) for _ in vector.entries] for vector in shard.vectors]
-            rows = [(rest.pop(0), rest.pop(0)) for table in shard.tables if table.gradient is not None]
-            gradients.append(Gradients(vectors, rows, extras))
-        return Computed(outputs, gradients)
+        dense = [[[rest.pop(0) for _ in vector.entries] for vector in shard.vectors] for shard in self._layout.shards]
+        rows: list[list[tuple[tf.Tensor, tf.Tensor]]] = [[] for _ in dense]
+        divided = {number: self._divided(number, rest.pop(0), rest.pop(0)) for number in self._sparse()}
+        for number, shard in enumerate(self._layout.shards):
+            for table in shard.tables:
+                if table.gradient is not None:
+                    rows[number].append(divided[table.gradient][table.start])
+        return Computed(outputs, [Gradients(*of_shard, extras) for of_shard in zip(dense, rows, strict=True)])
+
+    def _sparse(self) -> list[int]:
+        """Returns the gradients of tables, by their indices in `Cut.gradients`."""
+        tables = [table for shard in self._layout.shards for table in shard.tables]
+        return sorted({table.gradient for table in tables if table.gradient is not None})
+
+    def _divided(self, number: int, values: tf.Tensor, indices: tf.Tensor) -> dict[int, tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the values and row numbers of each part of a table, by the first row of the part."""
+        tables = [table for shard in self._layout.shards for table in shard.tables]
+        starts = sorted(table.start for table in tables if table.gradient == number)
+        return dict(zip(starts, split(values, indices, starts), strict=True))
 
     def _make_variables(self) -> list[tf.Variable]:
         return [
@@ -251,12 +269,9 @@ class Computation:
         computed: list[list[tf.Tensor]] = []
         for gradient in self._cut.gradients:
             computed.append([results.pop(0) for _ in gradient.computed])
-        pushed: list[tf.Tensor] = []
-        for shard in self._layout.shards:
-            entries = [entry for vector in shard.vectors for entry in vector.entries]
-            pushed += [piece(entry, computed[entry.gradient][0]) for entry in entries]
-            pushed += [t for table in shard.tables if table.gradient is not None for t in computed[table.gradient]]
-        return [*outputs, *results, *pushed]
+        entries = [entry for shard in self._layout.shards for vector in shard.vectors for entry in vector.entries]
+        dense_gradients = [piece(entry, computed[entry.gradient][0]) for entry in entries]
+        return [*outputs, *results, *dense_gradients, *(t for number in self._sparse() for t in computed[number])]
 
 
 def _chosen(tensors: Sequence[tf.Tensor], used: Sequence[bool]) -> list[tf.Tensor]:

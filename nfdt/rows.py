@@ -1,4 +1,5 @@
-"""Works on row numbers of a table: sorts a sparse gradient's values by row, and finds the distinct rows of lookups."""
+"""Works on row numbers of a table: sorts a sparse gradient's values by row, finds the distinct rows of lookups, and finds the
+servers of a table that several servers hold."""
 
 from collections.abc import Sequence
 
@@ -32,3 +33,32 @@ def distinct(asked: Sequence[tf.Tensor], num_rows: int) -> tuple[tf.Tensor, list
         return plain_operations.distinct(asked, num_rows)
     found, places = _NATIVE.ops.fdt_distinct(asked=[tf.cast(each, tf.int64) for each in asked], rows=num_rows)
     return found, list(places)
+
+
+def holders(row_numbers: tf.Tensor, starts: Sequence[int]) -> tf.Tensor:
+    """Returns which part of a table each row is in, int32 [number].
+
+    Args:
+        row_numbers: [number].
+        starts: The first row of each part, ascending; the first part's is 0.
+    """
+    return tf.searchsorted(tf.constant(starts, row_numbers.dtype), row_numbers, side="right") - 1
+
+
+def split(values: tf.Tensor, row_numbers: tf.Tensor, starts: Sequence[int]) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Divides a sparse gradient between the parts of its table; values of one row keep their order.
+
+    Args:
+        values: [number, ...].
+        row_numbers: The row of each value, [number].
+        starts: As for `holders`.
+
+    Returns:
+        For each part the values, and their rows among the part's.
+    """
+    if len(starts) == 1:
+        return [(values, row_numbers)]
+    where = holders(row_numbers, starts)
+    parts = tf.dynamic_partition(values, where, len(starts))
+    numbers = tf.dynamic_partition(row_numbers, where, len(starts))
+    return [(of_part, own - start) for of_part, own, start in zip(parts, numbers, starts, strict=True)]

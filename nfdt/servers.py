@@ -1,11 +1,15 @@
 """Builds a program's parameter servers and the workers' replicas, and runs its steps on them."""
 
+import itertools
+import math
 import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fdt.base.native import optional
+from fdt.program.packing import Pieces
+from fdt.program.step_program import dtype_of
 from fdt.update.cut import cut
 from fdt.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
@@ -21,6 +25,7 @@ from nfdt.replica import Computation
 from nfdt.rules import Rule
 from nfdt.shard import Shard
 from nfdt.single import Single
+from nfdt.stages import divide
 from nfdt.staleness_bound import StalenessBound
 from nfdt.step import Pulled, Step, Stepped
 
@@ -56,9 +61,10 @@ class ParameterServers:
         parts = cut(source)
         # A single worker's result is plain Keras's bit for bit, so its operations are not changed.
         fuse = num_workers > 1
-        self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse)
-        self._computation = Computation(source, parts, self.layout, worker_devices[0], as_traced=not fuse)
-        by_rows = {table.variable for table in self._computation.tables}
+        stages = divide(source, parts)
+        by_rows = {table.variable for table in stages.tables}
+        self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse, by_rows)
+        self._computation = Computation(source, parts, stages, self.layout, worker_devices[0], as_traced=not fuse)
         self.shards = [
             Shard(source, parts, self.layout, number, rule, num_workers, device, by_rows)
             for number, (device, _) in enumerate(zip(shard_devices, self.layout.shards, strict=False))
@@ -122,13 +128,19 @@ class ParameterServers:
         with self._alone[worker]:
             return step(worker, replica, self.pull if pulled is None else lambda: pulled, arrays, only)
 
-    def read(self, indices: Sequence[int]) -> dict[int, np.ndarray]:
-        """Returns values of parameters and optimizer variables."""
+    def read(self, indices: Sequence[int]) -> dict[int, np.ndarray | Pieces]:
+        """Returns values of parameters and optimizer variables; in pieces of those of which several shards have some rows."""
         values: dict[int, np.ndarray] = {}
         # For variables that all shards keep, the first shard's values count.
         for shard in reversed(self.shards):
             shard.read(indices, values)
-        return values
+        return values | {i: self._in_pieces(i) for i in set(indices) & set(self.layout.shards[0].spans)}
+
+    def _in_pieces(self, index: int) -> Pieces:
+        spec = self.source.variables[index].tensor
+        num_bytes = math.prod(spec.shape) * dtype_of(spec).itemsize
+        # All shards have some rows, in their own order.
+        return Pieces(num_bytes, itertools.chain.from_iterable(shard.rows_of(index) for shard in self.shards))
 
     def assign(self, values: Mapping[int, np.ndarray]) -> None:
         """Sets variables: parameters and optimizer state on the shards, others on every replica."""

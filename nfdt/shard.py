@@ -3,15 +3,17 @@
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from fdt.base.native import optional
+from fdt.program.engine import assign
 from fdt.program.packing import as_array
 from fdt.program.step_program import shape_of
 from fdt.update.cut import Cut
+from fdt.update.row_update import of_some_rows
 from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients
@@ -25,6 +27,8 @@ from nfdt.vectors import FlatVariables, join, part
 
 # Critical sections are found by their names.
 _numbers = itertools.count()
+# So many bytes of a variable of which a shard has some rows are read at a time.
+_READ_BYTES = 32 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Shard:
         """
         self._source, self._cut, self._rule, self._num_workers, self.device = source, cut, rule, num_workers, device
         self._layout = layout.shards[number]
+        self._spans = self._layout.spans
         self._lock = threading.Lock()
         # A single worker's gradients have no delay, so every rule is the script's own optimizer.
         self._plain = rule.is_plain or num_workers == 1
@@ -98,11 +103,12 @@ class Shard:
             self._section = tf.CriticalSection(shared_name=f"fdt_shard_{next(_numbers)}")
             self._flat = [FlatVariables(v) if v.fused else None for v in self._layout.vectors]
             own = [*self._layout.loose, *layout.shared, *(layout.still if number == 0 else ())]
-            self._variables = {i: _variable(source, i) for i in own}
+            self._variables = {i: self._made(i) for i in own}
             self._memory = None if self._plain else Memory(rule, self._layout)
             weighs_rate = not self._plain and rule.weigh in (Weigh.RATE, Weigh.RATE_AND_MOMENTUM)
             compiled = num_workers > 1
-            self._apply = Update(source, cut, self._layout, self._handles(), weighs_rate, compiled)
+            own_rows = dataclasses.replace(cut, update=of_some_rows(cut.update, self._num_rows()))
+            self._apply = Update(source, own_rows, self._layout, self._handles(), weighs_rate, compiled)
             self._tables = [self._snapshots_of(table, table.variable in by_rows) for table in self._layout.tables]
         # Whether a sparse gradient's rows have to be sorted.
         self._orders_rows = self._apply.orders_rows or (self._memory is not None and rule.compensates)
@@ -136,8 +142,8 @@ class Shard:
         return [gather() for gather in self._gather], [table.take() for table in self._tables]
 
     def read(self, indices: Sequence[int], values: dict[int, np.ndarray]) -> None:
-        """Adds this shard's values of the given variables; for a cut variable, its part."""
-        wanted = set(indices)
+        """Adds this shard's values of the given variables; for a cut vector's, its part; none of which it has some rows."""
+        wanted = set(indices) - set(self._spans)
         with self._lock:
             values.update({i: as_array(v) for i, v in self._variables.items() if i in wanted})
             for flat in self._flat:
@@ -152,7 +158,8 @@ class Shard:
                     snapshots.before_assignment()
             for i, variable in self._variables.items():
                 if i in values:
-                    variable.assign(values[i])
+                    start, count = self._spans.get(i, (0, None))
+                    assign(variable, [values[i] if count is None else values[i][start : start + count]])
             for flat in self._flat:
                 if flat is not None:
                     flat.assign(values)
@@ -160,6 +167,14 @@ class Shard:
                 self._memory.forget_moves()
             self._latest = self._snapshot(self._latest.version)
         settle(self.device)
+
+    def rows_of(self, index: int) -> Iterator[np.ndarray]:
+        """Yields this shard's rows of a variable of which it has some, a number of rows at a time."""
+        variable = self._variables[index]
+        step = max(1, _READ_BYTES // max(1, variable.dtype.size * variable.shape[1:].num_elements()))
+        for start in range(0, variable.shape[0], step):
+            with self._lock, tf.device(self.device):
+                yield as_array(variable[start : start + step])
 
     def keeps(self, index: int) -> bool:
         """Whether this shard keeps a variable by itself (`variable`)."""
@@ -184,6 +199,17 @@ class Shard:
         if native is not None and by_rows and self._apply.writes_rows(table):
             return Versions(self._variables[table.variable], native.ops)
         return Values(self._variables[table.variable])
+
+    def _made(self, index: int) -> tf.Variable:
+        spec = self._source.variables[index].tensor
+        shape = shape_of(spec)
+        if index in self._spans:
+            shape = tf.TensorShape([self._spans[index][1], *shape[1:]])
+        return tf.Variable(tf.zeros(shape, spec.dtype), trainable=False)
+
+    def _num_rows(self) -> dict[str, int]:
+        """Returns how many rows are here of tables that are not whole, by the update's constants that hold their shapes."""
+        return {name: table.shape[0] for table in self._layout.tables for name in table.shape_constants}
 
     @property
     def _sparse(self) -> list[int]:
@@ -325,11 +351,6 @@ class Shard:
                     variable.assign(variable * tf.cast(rho, variable.dtype))
         squares += self._apply(Gradients(vectors, rows, gradients.extras), weighed_orders, rho, late)
         return tf.add_n(squares)
-
-
-def _variable(source: program_pb2.StepProgram, index: int) -> tf.Variable:
-    spec = source.variables[index].tensor
-    return tf.Variable(tf.zeros(shape_of(spec), spec.dtype), trainable=False)
 
 
 def _wanted_q(rule: Rule, source: program_pb2.StepProgram) -> float:

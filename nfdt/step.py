@@ -19,7 +19,7 @@ from nfdt.feed import take
 from nfdt.gradients import Gradients
 from nfdt.link_semaphore import LinkSemaphore
 from nfdt.replica import Computation
-from nfdt.row_transfer import Fetched, fetch
+from nfdt.row_transfer import Fetched, Part, fetch
 from nfdt.shard import Pushed, Shard, Snapshot
 from nfdt.transfer import carried, travelling_dtype
 
@@ -294,9 +294,11 @@ class Step:
                 crossing, numbers = computation.by_table([tf.identity(tensor) for tensor in flat])
         fetched = []
         for table, asked in zip(computation.tables, numbers, strict=True):
-            number, place = computation.place_of(table)
-            shard, snapshot = self.shards[number], snapshots[number][place]
-            fetched.append(fetch(shard.table(place), snapshot, asked, shard.device, self.device, self._rounded))
+            parts = [
+                Part(self.shards[number].table(place), snapshots[number][place], self.shards[number].device)
+                for number, place in computation.places_of(table.variable)
+            ]
+            fetched.append(fetch(parts, asked, self.device, self._rounded))
         return crossing, fetched
 
     def _carried(self, gradients: Gradients, shard: Shard) -> Gradients:

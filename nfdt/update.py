@@ -10,8 +10,8 @@ from fdt.program.checked_writes import row_numbers
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
 from fdt.program.step_program import fill_holes, import_function
 from fdt.update.cut import Cut
+from fdt.update.elementwise import ELEMENTWISE
 from fdt.update.formula import Formula, formula
-from fdt.update.parameter_groups import ELEMENTWISE
 from fdt.update.pure import Pure, purify
 from fdt.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2

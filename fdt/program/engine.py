@@ -1,4 +1,4 @@
-"""Reads and writes state in the pool's store, maps arrays as tensors, and derives workers' seeds, for both engines."""
+"""Reads, writes and assigns state, maps arrays as tensors, and derives workers' seeds, for both engines."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.base.native import optional
 from fdt.errors import ProtocolError
-from fdt.program.packing import Pieces, in_pieces, shared, unpack_state
+from fdt.program.packing import Pieces, in_pieces, joined, shared, unpack_state
 from fdt.program.step_program import dtype_of
 from fdt.transport.blob_store import BlobStore
 from fdt.transport.blobs import payloads_of
@@ -17,6 +18,11 @@ from fdt.v1 import blobs_pb2, job_pb2, program_pb2
 _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).
 _SEED_STRIDE = 0x9E3779B1
+# A variable gets so many bytes at a time.
+_ASSIGNED_BYTES = 32 << 20
+_ASSIGNED_TYPES = frozenset(
+    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+)
 
 
 def state_values(
@@ -35,7 +41,30 @@ def state_values(
     return unpack_state(state, opened, [variable.tensor for variable in source.variables], spans)
 
 
-def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray]) -> job_pb2.State:
+def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
+    """Assigns a value that comes in pieces (see `joined`) to a variable.
+
+    TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
+    """
+    large = sum(piece.nbytes for piece in pieces) > _ASSIGNED_BYTES and pieces[0].ndim > 0 and _has_rows(variable)
+    if not large or (native := optional("fdt.update")) is None:
+        variable.assign(joined(pieces))
+        return
+    start = 0
+    for piece in pieces:
+        step = max(1, _ASSIGNED_BYTES * len(piece) // max(1, piece.nbytes))
+        for begin in range(0, len(piece), step):
+            rows = tf.constant(piece[begin : begin + step], variable.dtype)
+            native.ops.fdt_assign_rows(variable=variable.handle, rows=rows, start=start)
+            start += int(rows.shape[0])
+
+
+def _has_rows(variable: tf.Variable) -> bool:
+    """Whether its rows can be assigned where it is."""
+    return "CPU" in variable.device and variable.dtype.name in _ASSIGNED_TYPES
+
+
+def as_state(blobs: BlobStore, values: Mapping[int, np.ndarray | Pieces]) -> job_pb2.State:
     """Returns a State with these values, by the variables' indices; large ones are written to the store piece by piece."""
     indices = sorted(values)
     return job_pb2.State(variables=indices, payload=_payload(blobs, [values[i] for i in indices]))

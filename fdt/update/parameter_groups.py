@@ -10,15 +10,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs
+from fdt.program.node_graph import Graph, control_inputs, data_inputs
 from fdt.update.cut import Cut
+from fdt.update.elementwise import ELEMENTWISE, Scalars
+from fdt.update.row_update import shape_constants
 from fdt.v1 import program_pb2
 
-ELEMENTWISE = set(
-    "Abs Add AddN AddV2 Cast ClipByValue Div DivNoNan Equal Exp Floor Greater GreaterEqual IsFinite IsInf IsNan Less "
-    "LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg NotEqual OnesLike Pow RealDiv "
-    "Reciprocal Round Rsqrt SelectV2 Sigmoid Sign Sqrt Square SquaredDifference Sub Tanh ZerosLike".split()
-)
 VARIABLES = {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 # Attributes that say nothing about what an operation computes.
 _MEANINGLESS = ("_output_shapes", "_user_specified_name", "_class", "validate_shape")
@@ -35,6 +32,8 @@ class ParameterGroup:
             order.
         writers: The operations that update them.
         signature: Equal for groups with the same elementwise update; None if the update is not elementwise.
+        shape_constants: Of a table each row of which is updated by itself, the constants that hold its shape; None for others.
+            See `fdt.update.row_update`.
     """
 
     gradients: tuple[int, ...]
@@ -42,6 +41,7 @@ class ParameterGroup:
     slots: tuple[int, ...]
     writers: tuple[str, ...]
     signature: str | None
+    shape_constants: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,9 @@ class _Finder:
         self._order = {name: i for i, name in enumerate(self._graph.nodes)}
         self._variables = {n: i for i, n in enumerate(source.step.variables) if n in self._graph.nodes}
         self._gradients = {name: i for i, g in enumerate(cut.gradients) for name in g.received}
-        self._rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
+        rates = {h.function for h in source.holes if h.kind == program_pb2.Hole.KIND_RATE}
+        numbers = [n for n, i in self._variables.items() if not source.variables[i].tensor.shape]
+        self._scalars = Scalars(self._graph, numbers, rates)
         roles = {n: source.variables[i].role for n, i in self._variables.items()}
         self._parameters = {n for n, role in roles.items() if role == program_pb2.ROLE_TRAINABLE}
         # The operations that write what differs from parameter to parameter.
@@ -137,7 +139,22 @@ class _Finder:
             canonical = _Canonical(self, nodes, shared, set(self._cut.update_effects))
             signature = canonical.signature(writers, self._dtype(parameters[0]))
             slots = tuple(self._variables[n] for n in canonical.owned if n not in self._parameters)
-        return ParameterGroup(gradients, parameters, slots, tuple(writers), signature)
+        constants = self._shape_constants(gradients, parameters, slots, writers)
+        return ParameterGroup(gradients, parameters, slots, tuple(writers), signature, constants)
+
+    def _shape_constants(
+        self, gradients: Sequence[int], parameters: Sequence[int], slots: Sequence[int], writers: Sequence[str]
+    ) -> frozenset[str] | None:
+        if len(gradients) != 1 or not self._cut.gradients[gradients[0]].sparse:
+            return None
+        gradient, shape = self._cut.gradients[gradients[0]], self._source.variables[parameters[0]].tensor.shape
+        kept = (*parameters, *slots)
+        if list(parameters) != [gradient.variable] or any(
+            self._source.variables[i].tensor.shape != shape for i in kept
+        ):
+            return None
+        handles = [self._source.step.variables[i] for i in kept]
+        return shape_constants(self._graph, writers, handles, gradient.received, shape, self._scalars)
 
     def _dtype(self, variable: int) -> str:
         return self._source.variables[variable].tensor.dtype
@@ -159,21 +176,9 @@ class _Finder:
             node = self._graph.nodes[name]
             if node.op not in ELEMENTWISE | VARIABLES:
                 return False
-            if not all(edge[0] in mine or self._is_scalar(edge) for edge in data_inputs(node)):
+            if not all(edge[0] in mine or edge in self._scalars for edge in data_inputs(node)):
                 return False
         return True
-
-    def _is_scalar(self, edge: Tensor) -> bool:
-        node = self._graph.nodes[edge[0]]
-        if node.op == "Const":
-            return not node.attr["value"].tensor.tensor_shape.dim
-        if node.op == "PartitionedCall":
-            # The hole of a learning rate: (share, rate) -> rate.
-            return node.attr["f"].func.name in self._rates and self._is_scalar(data_inputs(node)[1])
-        if node.op == "ReadVariableOp":
-            handle = data_inputs(node)[0][0]
-            return handle in self._variables and not self._source.variables[self._variables[handle]].tensor.shape
-        return node.op in ELEMENTWISE and all(self._is_scalar(e) for e in data_inputs(node))
 
 
 class _Canonical:

@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs, placeholder
-from fdt.update.parameter_groups import ELEMENTWISE, VARIABLES
+from fdt.update.elementwise import ELEMENTWISE
+from fdt.update.parameter_groups import VARIABLES
 
 _LEAVES = {"Const", "Placeholder"}
 

@@ -16,6 +16,7 @@ from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.tracing import StepTrace
 from fdt.client.data import element_of
 from fdt.program.element import Element
+from fdt.program.packing import Pieces
 from fdt.v1 import program_pb2
 from nfdt.rules import Rule
 from nfdt.servers import ParameterServers
@@ -98,4 +99,9 @@ def servers(step: Traced, rule: Rule, num_workers: int = 2, num_shards: int = 1)
 
 def state(result: ParameterServers, step: Traced) -> Mapping[int, np.ndarray]:
     """Returns everything that the servers keep."""
-    return result.read(range(len(step.variables)))
+    found = result.read(range(len(step.variables)))
+    shapes = [variable.tensor.shape for variable in step.program.variables]
+    return {
+        i: np.concatenate([*value.made]).reshape(shapes[i]) if isinstance(value, Pieces) else value
+        for i, value in found.items()
+    }

@@ -16,7 +16,7 @@ from fdt.program import table_lookups
 from fdt.program.table_lookups import ByRows, Whole, tables_of
 from nfdt import plain_operations
 from nfdt.feed import Arrays
-from nfdt.row_transfer import fetch
+from nfdt.row_transfer import Part, fetch
 from nfdt.rows import distinct
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
@@ -181,7 +181,7 @@ def test_rows_are_fetched_each_once(rounded: bool) -> None:
     for asked in ([[[7, 7, 1]], [1]], [[], []]):
         tensors = [tf.cast(tf.constant(each), tf.int32) for each in asked]
         # Another name of the same device: the way over devices.
-        fetched = fetch(Values(tf.Variable(table)), table, tensors, "/device:CPU:0", "/CPU:0", rounded)
+        fetched = fetch([Part(Values(tf.Variable(table)), table, "/device:CPU:0")], tensors, "/CPU:0", rounded)
         there = [tf.gather(fetched.rows, places) for places in fetched.places]
         for found, numbers in zip(there, tensors, strict=True):
             assert np.array_equal(found, tf.gather(table, numbers))

@@ -5,23 +5,23 @@ import pytest
 import tensorflow as tf
 
 from fdt.base.native import library
-from hfdt import parts
+from fdt.program import engine
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 def test_a_large_value_is_assigned_some_rows_at_a_time(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_ASSIGNED_BYTES", 40)
+    monkeypatch.setattr(engine, "_ASSIGNED_BYTES", 40)
     value = np.arange(99.0).reshape(33, 3).astype(tf.as_dtype(dtype).as_numpy_dtype)
     for pieces in ([value], [value[:1], value[1:8], value[8:8], value[8:]]):
         variable = tf.Variable(tf.zeros([33, 3], dtype))
         before = variable.read_value()
-        parts.assign(variable, pieces)
+        engine.assign(variable, pieces)
         assert np.array_equal(variable.numpy(), value)
         assert not np.any(before.numpy()), "who has read it keeps what was read"
         place = (
             np.asarray(memoryview(tf.bitcast(variable.read_value(), tf.uint8))).ctypes.data if dtype != "bool" else 0
         )
-        parts.assign(variable, pieces)
+        engine.assign(variable, pieces)
         if dtype != "bool":
             assert np.asarray(memoryview(tf.bitcast(variable.read_value(), tf.uint8))).ctypes.data == place, "in place"
 
