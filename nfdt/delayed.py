@@ -64,6 +64,7 @@ class Delayed:
             self._devices.workers,
             rounded=self._options.rounded,
             gate=self._gate,
+            memory_bytes=self._options.memory_bytes,
         )
 
     def forget(self, program: int) -> None:

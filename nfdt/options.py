@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from fdt.base import rounding
+from fdt.base import held, rounding
 from fdt.errors import UsageError
 from nfdt.rules import Rule, make_rule
 
@@ -16,7 +16,7 @@ _OUTER = ("averaging", "diloco")
 # By their command-line names.
 _OF_DELAYS = ("ddc", "lambda0", "q", "max-delay")
 _OF_AVERAGING = ("average-every", "outer")
-_KNOWN = {rounding.OPTION, "update", "ps", "ps-place", *_OF_DELAYS, *_OF_AVERAGING}
+_KNOWN = {rounding.OPTION, held.MEMORY, "update", "ps", "ps-place", *_OF_DELAYS, *_OF_AVERAGING}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Options:
         average_every: Steps of a worker between two averages.
         outer: The outer optimizer, which is given the average.
         rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
+        memory_bytes: What the process of each host may use of memory; None if that is not known.
     """
 
     rule: Rule | None
@@ -40,6 +41,7 @@ class Options:
     average_every: int = 1
     outer: str = "averaging"
     rounded: bool = False
+    memory_bytes: int | None = None
 
     def shard_hosts(self, num_hosts: int) -> tuple[int, ...]:
         """Returns for each parameter server the number of its host; the pool's own machine, if it takes part, is 0."""
@@ -92,6 +94,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         average_every=_at_least(options, "average-every", 1) or 1,
         outer=options.get("outer", _OUTER[0]),
         rounded=rounded,
+        memory_bytes=held.memory_bytes(options),
     )
 
 

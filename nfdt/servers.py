@@ -13,6 +13,7 @@ from fdt.program.step_program import dtype_of
 from fdt.update.cut import cut
 from fdt.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
+from nfdt import host_memory
 from nfdt.chained import Chained
 from nfdt.components import Components
 from nfdt.devices import cpu_beside, driver_cpu, host_of
@@ -44,6 +45,7 @@ class ParameterServers:
         num_workers: int | None = None,
         rounded: bool = False,
         gate: StalenessBound | None = None,
+        memory_bytes: int | None = None,
     ):
         """Builds both; variables are zero until assigned. Call it only while no step of any program runs.
 
@@ -55,6 +57,10 @@ class ParameterServers:
             num_workers: How many workers push; None for the number of replicas.
             rounded: Whether parameters and gradients travel between hosts as 16-bit floats.
             gate: The workers' staleness bound; None for no limit.
+            memory_bytes: What the process of each host may use; None if that is not known.
+
+        Raises:
+            UnsupportedError: It does not fit into memory.
         """
         num_workers = len(worker_devices) if num_workers is None else num_workers
         self.source, self._rounded = source, rounded
@@ -64,6 +70,9 @@ class ParameterServers:
         stages = divide(source, parts)
         by_rows = {table.variable for table in stages.tables}
         self.layout = lay_out(source, parts, find_units(source, parts), len(shard_devices), fuse, by_rows)
+        if memory_bytes is not None:
+            kept_by_rule = None if rule.is_plain or num_workers == 1 else rule
+            host_memory.check(source, self.layout, kept_by_rule, shard_devices, worker_devices, by_rows, memory_bytes)
         self._computation = Computation(source, parts, stages, self.layout, worker_devices[0], as_traced=not fuse)
         self.shards = [
             Shard(source, parts, self.layout, number, rule, num_workers, device, by_rows)

@@ -242,7 +242,8 @@ class Step:
         with tf.device(cpu_beside(self.device)):
             of_worker = tf.stack([times.began_s, times.arrived_s, times.computed_s, times.num_row_bytes])
         with tf.device(coordinator):
-            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *tf.nest.flatten(made.latest)]
+            latest = [_kept_there(tensor) for tensor in tf.nest.flatten(made.latest)]
+            return [tf.concat([of_worker, *made.told], 0), *made.outputs, *latest]
 
     def keep(self, told: np.ndarray, tensors: Sequence[tf.Tensor]) -> tuple[list[float], np.ndarray, list[tf.Tensor]]:
         """Gives each shard its parameters after a step.
@@ -334,6 +335,17 @@ class Step:
 
     def _size(self, tensor: tf.Tensor | tf.TensorSpec) -> int:
         return int(travelling_dtype(tensor, self._rounded).size)
+
+
+def _kept_there(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor that a function may return without moving it to another device.
+
+    TensorFlow leaves what a function returns where it was made, but of variants only those that are colocated.
+    """
+    if tensor.dtype != tf.variant:
+        return tensor
+    with tensor.graph.colocate_with(tensor.op):
+        return tf.identity(tensor)
 
 
 def batch_of(source: program_pb2.StepProgram, arrays: Sequence[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:

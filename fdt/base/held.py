@@ -1,4 +1,4 @@
-"""Reads how synchronous workers hold variables, each all of them or a part (`--variables`), and in how much memory."""
+"""Reads how synchronous workers hold variables, each all of them or a part (`--variables`), and how much memory they have."""
 
 import enum
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fdt.errors import UsageError
 
 OPTION = "variables"
-# The bytes of memory that each worker may use; a client tells it to its job.
+# The bytes of memory that each synchronous worker may use, or a host's process of asynchronous ones. A client tells its job.
 MEMORY = "memory"
 
 

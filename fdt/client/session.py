@@ -81,11 +81,13 @@ class Session:
         else:
             self._keep_files()
         self._channel = rpc.connect(address, credentials, config.timing)
+        # Asynchronous workers of a host are threads of one process.
+        processes = config.num_workers if config.mode == "sync" else 1
         self._resources.callback(rpc.close, self._channel, config.timing.stop_s)
         with statuses.translated(address), WAITING.doing("connecting to the pool"):
             stub = pool_pb2_grpc.PoolStub(self._channel)
             described = stub.Describe(
-                pool_pb2.DescribeRequest(versions=versions(), workers=config.num_workers),
+                pool_pb2.DescribeRequest(versions=versions(), workers=processes),
                 timeout=config.timing.connect_s,
                 wait_for_ready=True,
             )
@@ -120,10 +122,10 @@ class Session:
         )
 
     def _with_memory(self, described: int) -> dict[str, str]:
-        """Returns the runtime's options; synchronous workers choose what they hold by what each may use of memory."""
+        """Returns the runtime's options; what workers hold is chosen, or refused, by what each process may use of memory."""
         # Hosts that a scheduler is yet to bring are not described.
         memory = described or self.config.bounds.memory_bytes
-        told = {held.MEMORY: str(memory)} if memory and self.config.mode == "sync" else {}
+        told = {held.MEMORY: str(memory)} if memory else {}
         return {**self.config.options, **told}
 
     def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:

@@ -18,15 +18,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from nfdt import layout
 from nfdt.devices import JOB
 from nfdt.feed import Arrays
 from nfdt.rules import make_rule
 from nfdt.servers import ParameterServers
 from nfdt.staleness_bound import StalenessBound
 from tests.helpers import table_models
-from tests.helpers.programs import Given, Traced, traced
+from tests.helpers.programs import Given, Traced, state, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
+
+layout.LEAST_PART_BYTES = 1 << 10
 
 NEAR, FAR = (f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(2))
 MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS), "rows": (table_models.two_lookups, WORDS)}
@@ -58,6 +61,8 @@ STEPS = [
     ("table", "adam", "dc-asgdk"),
     ("table", "sgd", "ddc-asgd"),
     ("rows", "adagrad", "ddc-asgd"),
+    # Cut over the shards, whose snapshots of them are versions.
+    ("rows", "rows of adagrad", "ddc-asgd"),
 ]
 
 
@@ -166,7 +171,7 @@ def differences(step: Traced, alone: tuple[ParameterServers, list], there: tuple
     """Returns what two trainings do not have in common."""
     found = [] if alone[1] == there[1] else [f"pushes: {alone[1]} {there[1]}"]
     every = range(len(step.variables))
-    for read in (lambda kept: kept.read(every), lambda kept: kept.replicas[0].read(every)):
+    for read in (lambda kept: state(kept, step), lambda kept: kept.replicas[0].read(every)):
         mine, others = read(alone[0]), read(there[0])
         names = [step.program.variables[i].tensor.name for i in mine if not np.array_equal(mine[i], others[i])]
         found += [f"{name} differs" for name in names]
@@ -177,7 +182,7 @@ def cases() -> Iterator[tuple[str, list[str]]]:
     """Yields the name of each case and what is not as it should be."""
     for model, optimizer, rule in STEPS:
         build, x = MODELS[model]
-        step = traced(build(OPTIMIZERS[optimizer]()), (x, Y))
+        step = traced(build((OPTIMIZERS | table_models.OPTIMIZERS)[optimizer]()), (x, Y))
         alone = trained(step, x, rule, ALONE)
         for name, place in PLACES.items():
             found = differences(step, alone, trained(step, x, rule, place))
@@ -200,8 +205,7 @@ def cases() -> Iterator[tuple[str, list[str]]]:
 def rounding(step: Traced, alone: tuple[ParameterServers, list], kept: ParameterServers, told: list) -> list[str]:
     """Returns what is wrong where numbers travelled as 16-bit floats: all must be near, and something must differ."""
     found = [] if [[p[0] for p in each] for each in told] == [[p[0] for p in each] for each in alone[1]] else ["delays"]
-    every = range(len(step.variables))
-    mine, others = alone[0].read(every), kept.read(every)
+    mine, others = state(alone[0], step), state(kept, step)
     found += [f"{i} is far" for i in mine if not np.allclose(mine[i], others[i], rtol=0.05, atol=0.02)]
     return found if any(not np.array_equal(mine[i], others[i]) for i in mine) else [*found, "nothing was rounded"]
 

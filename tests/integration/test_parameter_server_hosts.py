@@ -47,6 +47,21 @@ losses = model.fit([words, flags], flags.sum(axis=1), batch_size=20, epochs=4, v
 print("losses", *losses)
 print("iterations", int(model.optimizer.iterations))
 """
+# Each looked up row loses 1 whatever the table holds, so the table tells how often each was, and no delay changes that.
+COUNTED = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+words = np.random.default_rng(0).integers(0, 70_000, (960, 20)).astype("int32")
+table = keras.layers.Embedding(70_000, 64, embeddings_initializer="zeros")
+model = keras.Sequential([keras.Input((20,), dtype="int32"), table])
+model.compile(keras.optimizers.SGD(1.0), lambda y, rows: tf.reduce_sum(rows))
+for _ in range(2):
+    model.fit(words, np.zeros(960), batch_size=16, verbose=0)
+    counts, once = -table.embeddings.numpy(), np.bincount(words.ravel(), minlength=70_000)[:, None]
+    print("each row once a batch", np.array_equal(counts, once + 0 * counts), np.array_equal(counts, 2 * once + 0 * counts))
+"""
 VALIDATED = Path(__file__).parents[1] / "fidelity" / "scripts" / "validated_by_all.py"
 
 
@@ -96,6 +111,13 @@ def test_every_batch_once_over_two_hosts_then_the_host_leaves(
         assert host.process.wait(LIMIT_S) == 0
     refused = cluster.run(SEEN, workers=3).expect(125)
     assert "has 1 workers" in refused.stderr, refused.describe()
+
+
+def test_each_host_updates_its_rows_of_a_large_table(cluster: Cluster) -> None:
+    with cluster.host():
+        finished = cluster.run(COUNTED, options=("--ps", "2", "--update", "asgd")).expect(0)
+    assert finished.stdout.splitlines() == ["each row once a batch True False", "each row once a batch False True"]
+    assert "tables that go by rows, those that a batch uses: sequential/embedding/embeddings (17.9 MB)" in finished.stderr
 
 
 @pytest.mark.thorough
