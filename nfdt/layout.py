@@ -14,8 +14,9 @@ from fdt.v1 import program_pb2
 
 # TensorFlow makes slices that start at such a boundary views, not copies.
 _ALIGNMENT_BYTES = 64
-# The least bytes of a server's part of a table: each part has messages of its own for row numbers, rows and gradients.
-LEAST_PART_BYTES = 8 << 20
+# The least bytes of a server's part of a table: each part has messages of its own for row numbers, rows and gradients. Where
+# each step writes every row, parts share this work; where it writes the batch's rows, they share memory alone.
+LEAST_PART_BYTES = {True: 8 << 20, False: 64 << 20}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +186,9 @@ def lay_out(
 def _is_cut_by_rows(
     source: program_pb2.StepProgram, unit: ParameterGroup, num_shards: int, by_rows: Collection[int]
 ) -> bool:
-    is_table = unit.shape_constants is not None and unit.parameters[0] in by_rows
-    return is_table and num_shards > 1 and _num_bytes(source, unit) >= num_shards * LEAST_PART_BYTES
+    if unit.by_row is None or unit.parameters[0] not in by_rows:
+        return False
+    return num_shards > 1 and _num_bytes(source, unit) >= num_shards * LEAST_PART_BYTES[unit.by_row.writes_all]
 
 
 def _place_rows(source: program_pb2.StepProgram, piece: _Piece, parts: Sequence[list[_Piece]]) -> None:
@@ -285,8 +287,8 @@ def _shard(
 def _rows_of_table(source: program_pb2.StepProgram, piece: _Piece, count: int) -> Table:
     """Returns the rows of a table that a shard holds."""
     (variable,), (gradient,) = piece.unit.parameters, piece.unit.gradients
-    spec, constants = source.variables[variable].tensor, piece.unit.shape_constants
-    assert constants is not None
+    spec, by_row = source.variables[variable].tensor, piece.unit.by_row
+    assert by_row is not None
     return Table(
         variable,
         gradient,
@@ -296,7 +298,7 @@ def _rows_of_table(source: program_pb2.StepProgram, piece: _Piece, count: int) -
         piece.unit.writers,
         piece.start,
         is_whole=False,
-        shape_constants=tuple(sorted(constants)),
+        shape_constants=by_row.shape_constants,
     )
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fdt.program.node_graph import Graph, control_inputs, data_inputs
+from fdt.update import row_update
 from fdt.update.cut import Cut
 from fdt.update.elementwise import ELEMENTWISE, Scalars
-from fdt.update.row_update import shape_constants
+from fdt.update.row_update import RowUpdate
 from fdt.v1 import program_pb2
 
 VARIABLES = {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
@@ -32,8 +33,7 @@ class ParameterGroup:
             order.
         writers: The operations that update them.
         signature: Equal for groups with the same elementwise update; None if the update is not elementwise.
-        shape_constants: Of a table each row of which is updated by itself, the constants that hold its shape; None for others.
-            See `fdt.update.row_update`.
+        by_row: Of a table each row of which is updated by itself, that update; None for others.
     """
 
     gradients: tuple[int, ...]
@@ -41,7 +41,7 @@ class ParameterGroup:
     slots: tuple[int, ...]
     writers: tuple[str, ...]
     signature: str | None
-    shape_constants: frozenset[str] | None = None
+    by_row: RowUpdate | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,12 +139,12 @@ class _Finder:
             canonical = _Canonical(self, nodes, shared, set(self._cut.update_effects))
             signature = canonical.signature(writers, self._dtype(parameters[0]))
             slots = tuple(self._variables[n] for n in canonical.owned if n not in self._parameters)
-        constants = self._shape_constants(gradients, parameters, slots, writers)
-        return ParameterGroup(gradients, parameters, slots, tuple(writers), signature, constants)
+        by_row = self._by_row(gradients, parameters, slots, writers)
+        return ParameterGroup(gradients, parameters, slots, tuple(writers), signature, by_row)
 
-    def _shape_constants(
+    def _by_row(
         self, gradients: Sequence[int], parameters: Sequence[int], slots: Sequence[int], writers: Sequence[str]
-    ) -> frozenset[str] | None:
+    ) -> RowUpdate | None:
         if len(gradients) != 1 or not self._cut.gradients[gradients[0]].sparse:
             return None
         gradient, shape = self._cut.gradients[gradients[0]], self._source.variables[parameters[0]].tensor.shape
@@ -154,7 +154,7 @@ class _Finder:
         ):
             return None
         handles = [self._source.step.variables[i] for i in kept]
-        return shape_constants(self._graph, writers, handles, gradient.received, shape, self._scalars)
+        return row_update.find(self._graph, writers, handles, gradient.received, shape, self._scalars)
 
     def _dtype(self, variable: int) -> str:
         return self._source.variables[variable].tensor.dtype

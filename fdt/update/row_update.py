@@ -1,5 +1,6 @@
 """Finds out whether an update treats each row of a table by itself: then several servers can each update some of the rows."""
 
+import dataclasses
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -58,18 +59,31 @@ _RESULTS: dict[tuple[str, tuple[_Kind, ...]], tuple[_Kind, ...]] = {
 _OF_ROWS = {_Kind.HANDLE, _Kind.VALUES, _Kind.NUMBERS, _Kind.CONSTANT}
 
 
-def shape_constants(
+@dataclasses.dataclass(frozen=True)
+class RowUpdate:
+    """An update that treats each row of a table by itself.
+
+    An update of some rows does to these what the update of all does, to the last bit, once the constants that hold the table's
+    shape hold the number of these rows.
+
+    Attributes:
+        shape_constants: The names of these constants.
+        writes_all: Whether each step writes every row, not only those that its gradient has values for.
+    """
+
+    shape_constants: tuple[str, ...]
+    writes_all: bool
+
+
+def find(
     graph: Graph,
     writers: Sequence[str],
     handles: Collection[str],
     received: Sequence[str],
     shape: Sequence[int],
     scalars: Scalars,
-) -> frozenset[str] | None:
-    """Returns the constants in a table's update that hold its shape; None if rows are not updated each by itself.
-
-    Where rows are, an update of some rows does to these what the update of all does, to the last bit, once such constants hold
-    the number of these rows.
+) -> RowUpdate | None:
+    """Returns what is known of a table's update; None if a row that it writes depends on other rows, or may.
 
     Args:
         graph: Of the update.
@@ -87,7 +101,9 @@ def shape_constants(
         return None
     # A constant that something else reads too, another table's update or what was not looked at, cannot be changed.
     users = [node for node in graph.nodes.values() if walk.found.intersection(edge[0] for edge in data_inputs(node))]
-    return frozenset(walk.found) if all(node.name in walk.seen for node in users) else None
+    if any(node.name not in walk.seen for node in users):
+        return None
+    return RowUpdate(tuple(sorted(walk.found)), any(graph.nodes[name].op in _ASSIGNMENTS for name in writers))
 
 
 class _Walk:

@@ -29,7 +29,7 @@ from tests.helpers.programs import Given, Traced, state, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
-layout.LEAST_PART_BYTES = 1 << 10
+layout.LEAST_PART_BYTES = dict.fromkeys((True, False), 1 << 10)
 
 NEAR, FAR = (f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(2))
 MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS), "rows": (table_models.two_lookups, WORDS)}

@@ -21,7 +21,7 @@ WHOLE = {"adagrad"}
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "LEAST_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(layout, "LEAST_PART_BYTES", dict.fromkeys((True, False), 1 << 10))
 
 
 def step_of(model: str, optimizer: str) -> Traced:
@@ -31,7 +31,7 @@ def step_of(model: str, optimizer: str) -> Traced:
 def on_one(step: Traced, rule: str, monkeypatch: pytest.MonkeyPatch, **named: int) -> ParameterServers:
     """Returns servers that hold tables whole."""
     with monkeypatch.context() as patched:
-        patched.setattr(layout, "LEAST_PART_BYTES", 1 << 40)
+        patched.setattr(layout, "LEAST_PART_BYTES", dict.fromkeys((True, False), 1 << 40))
         kept = servers(step, make_rule(rule), num_shards=3, **named)
     assert all(table.is_whole for shard in kept.layout.shards for table in shard.tables)
     return kept

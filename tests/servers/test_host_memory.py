@@ -19,7 +19,7 @@ _TABLE_BYTES, _DENSE_BYTES = NUM_ROWS * WIDTH * 4, (6 * WIDTH * 3 + 3) * 4
 def test_a_server_holds_parameters_state_and_what_its_rule_keeps(
     rule: str, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "LEAST_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(layout, "LEAST_PART_BYTES", dict.fromkeys((True, False), 1 << 10))
     step = traced(BY_ROWS["embedding"](OPTIMIZERS["rows of adagrad"]()), (WORDS, LABELS), mode="async")
     made, kept = make_rule(rule), []
     for servers in (1, 2):
@@ -32,7 +32,7 @@ def test_a_server_holds_parameters_state_and_what_its_rule_keeps(
 
 
 def test_what_fits_on_more_hosts_does_not_fit_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "LEAST_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(layout, "LEAST_PART_BYTES", dict.fromkeys((True, False), 1 << 10))
     step = traced(BY_ROWS["embedding"](OPTIMIZERS["rows of adagrad"]()), (WORDS, LABELS), mode="async")
     bound, rule = (200 << 20) + _TABLE_BYTES * 2, make_rule("ddc-asgd")
     with pytest.raises(UnsupportedError, match=r"does not fit into memory: a host with 1 parameter server\(s\) and 1 "):
