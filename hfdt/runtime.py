@@ -21,8 +21,8 @@ from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, joined, pack_outputs
 from fdt.program.row_reader import RowReader
 from fdt.program.step_program import LoadedProgram, load, num_samples
+from fdt.program.update.one_pass import in_one_pass
 from fdt.transport.blob_store import BlobStore
-from fdt.update.one_pass import in_one_pass
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts

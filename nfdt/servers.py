@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fdt.base.native import optional
-from fdt.update.cut import cut
-from fdt.update.parameter_groups import find_units
+from fdt.program.update.cut import cut
+from fdt.program.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt.chained import Chained
 from nfdt.components import Components

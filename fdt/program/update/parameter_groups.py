@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs
-from fdt.update.cut import Cut
+from fdt.program.update.cut import Cut
 from fdt.v1 import program_pb2
 
 ELEMENTWISE = set(

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs, placeholder
-from fdt.update.parameter_groups import ELEMENTWISE, VARIABLES
+from fdt.program.update.parameter_groups import ELEMENTWISE, VARIABLES
 
 _LEAVES = {"Const", "Placeholder"}
 
