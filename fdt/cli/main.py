@@ -170,7 +170,7 @@ def _run(options: Run) -> int:
     check_options(options.mode, runtime_options(options))
     config = run_config(options)
     if options.dry_run and config.placing is not None and config.network is not None:
-        from fdt.scheduling.preflight import show
+        from fdt.pool.scheduling.preflight import show
 
         print(show(config.placing, config.network, f"{config.network.address}:PORT"))
         return 0
@@ -382,7 +382,7 @@ def _serve(options: Serve) -> int:
     if config.num_workers and (said := slower()) is not None:
         notice(said)
     if config.placing is not None and config.network is not None:
-        from fdt.scheduling import preflight
+        from fdt.pool.scheduling import preflight
 
         if options.dry_run:
             print(preflight.show(config.placing, config.network, config.listen))

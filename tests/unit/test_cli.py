@@ -759,7 +759,7 @@ def test_commands_clients_and_the_control_process_load_no_tensorflow() -> None:
     modules = (
         "fdt.pool.server fdt.pool.supervisor fdt.pool.host fdt.pool.reconciler fdt.pool.examiner fdt.cli.settings "
         "fdt.cli.doctor fdt.cli.setup fdt.cli.pool_commands fdt.cli.detached fdt.client.session fdt.client.job "
-        "fdt.transport.blob_client fdt.worker.tunnel fdt.worker.sandbox fdt.scheduling.slurm hfdt.launch nfdt.launch"
+        "fdt.transport.blob_client fdt.worker.tunnel fdt.worker.sandbox fdt.pool.scheduling.slurm hfdt.launch nfdt.launch"
     ).split()
     code = f"import importlib, sys; list(map(importlib.import_module, {modules})); print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
