@@ -199,10 +199,6 @@ class Body:
     def _argument_names(self) -> set[str]:
         return {argument.name for argument in self._arguments}
 
-    def last(self) -> str:
-        """Returns the name of the node that was written last."""
-        return self._nodes[-1].name
-
     def finished(self, name: str, outputs: Sequence[Wire], captured: Sequence[Wire]) -> function_pb2.FunctionDef:
         """Returns the function.
 
