@@ -65,8 +65,8 @@ class Capture(Protocol):
         """
 
 
-class Training:
-    """Sends training to a session's pool; see `Capture`."""
+class Training(Capture):
+    """Sends training to a session's pool."""
 
     def __init__(self, session: "Session"):
         self._session = session
@@ -74,7 +74,6 @@ class Training:
         self._remote: RemoteVariables | None = None
 
     def tensorflow_imported(self, patches: Patches) -> None:
-        """See `Capture`."""
         from fdt.capture import gpus
         from fdt.client.report import say
 
@@ -84,7 +83,6 @@ class Training:
             gpus.compute_in_full_precision()
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """See `Capture`."""
         from fdt.capture.keras.fit import KerasFit
 
         if self._session.config.in_double:
@@ -94,7 +92,6 @@ class Training:
         return fit
 
     def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """See `Capture`."""
         from fdt.capture.loop.run import LoopRun
         from fdt.capture.loop.verify import VerifiedLoop
 
@@ -108,7 +105,6 @@ class Training:
         return run
 
     def loop_elements(self, row_numbers: "RowNumbers") -> "Elements | None":
-        """See `Capture`."""
         from fdt.capture.loop.elements import Elements
 
         # What is verified is made here, too.
@@ -122,8 +118,8 @@ class Training:
         return self._remote
 
 
-class Inspecting:
-    """Traces training and runs none; see `Capture`."""
+class Inspecting(Capture):
+    """Traces training and runs none."""
 
     def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples | None" = None):
         """
@@ -135,25 +131,21 @@ class Inspecting:
         self._config, self._findings, self._samples = config, findings, samples
 
     def tensorflow_imported(self, patches: Patches) -> None:
-        """See `Capture`."""
         from fdt.capture import gpus
 
         gpus.leave_to_workers(patches, self._config.num_workers, lambda _: None)
 
     def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """See `Capture`."""
         from fdt.capture.keras.check import KerasCheck
 
         return KerasCheck(self._inspection(), keras)
 
     def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """See `Capture`."""
         from fdt.capture.loop.check import LoopCheck
 
         return LoopCheck(self._inspection())
 
     def loop_elements(self, row_numbers: "RowNumbers") -> "Elements":
-        """See `Capture`."""
         from fdt.capture.loop.elements import Elements
 
         return Elements(row_numbers, self._config, looks_count=False)

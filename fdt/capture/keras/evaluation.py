@@ -75,11 +75,9 @@ class Evaluation:
         self._refreshing = Refreshing()
 
     def missing(self, batches: ReadBatches) -> str:
-        """See `Reader`."""
         return "" if self._training is None else self._training.missing(batches)
 
     def takes(self, batches: ArrayBatches) -> bool:
-        """See `Reader`."""
         return True
 
     def check_streamed(self, reader: str) -> None:
@@ -248,11 +246,9 @@ class ScriptedEvaluation(Evaluation):
         return made.known(batches.element, batches.rows) is not None and self._training.has(batches)
 
     def shows_each_batch(self) -> bool:
-        """See `Evaluation`."""
         return self._arguments["verbose"] not in (0, 2)
 
     def line(self) -> str:
-        """See `Evaluation`."""
         if isinstance(self.batches, ArrayBatches):
             return f"{self.what} runs on the workers, on {self.batches.num_rows:,} rows that they have"
         return super().line()

@@ -63,7 +63,6 @@ class Run(TracedRun):
         self._begin_account()
 
     def missing(self, batches: ReadBatches) -> str:
-        """See `Reader`."""
         return batches.missing(self._job, identified=self.is_elsewhere, mapped=self._config.mapped_folders)
 
     def lacks(self) -> str | None:

@@ -68,7 +68,6 @@ class TracedRun(abc.ABC):
         return ""
 
     def takes(self, batches: ArrayBatches) -> bool:
-        """See `Reader`."""
         return self.sends_arrays
 
     def check_streamed(self, reader: str) -> None:

@@ -26,6 +26,7 @@ from fdt.capture.watching import Place, Watch
 from fdt.client.report import say
 from fdt.errors import FdtError, UnsupportedError
 from fdt.script.outline.rewriting import Site
+from fdt.script.outline.sites import Runner
 
 # Limit of traces for a step that reads changing values; beyond it the step is not outlined.
 _MAX_TRACES = 16
@@ -44,8 +45,8 @@ _MAKES_VARIABLES = "tf.function only supports singleton tf.Variables"
 _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {int: tf.float32, float: tf.float32}, {})
 
 
-class Outlined:
-    """See `fdt.script.outline.sites.Runner`."""
+class Outlined(Runner):
+    """Runs each step as a tf.function, or leaves it to the script with the reason."""
 
     def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
         """
@@ -59,7 +60,6 @@ class Outlined:
     def step(
         self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
     ) -> dict[str, Any] | None:
-        """See `fdt.script.outline.sites.Runner`."""
         if not tf.executing_eagerly() or not self._is_on():
             return None
         step = self._steps.setdefault(id(site), _Step(site, self._observer))
@@ -71,7 +71,6 @@ class Outlined:
         return None
 
     def problem(self, file: str, line: int) -> str | None:
-        """See `fdt.script.outline.sites.Runner`."""
         found = (step for step in self._steps.values() if step.site.file == file)
         return next((s.problem for s in found if s.site.line <= line <= s.site.end_line and s.problem), None)
 
