@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -187,7 +188,7 @@ def _add_one(
         parser.add_argument(f"--{name}", dest=field, **details)
 
 
-def completion(program: str, shell: str) -> str:
+def completion_file(program: str, shell: str) -> str:
     """Returns the content of a file that makes a shell complete a program's commands and options.
 
     Raises:
@@ -205,3 +206,10 @@ def completion(program: str, shell: str) -> str:
             if action.type is Path:
                 vars(action)["complete"] = shtab.DIRECTORY if action.metavar == "DIR" else shtab.FILE
     return shtab.complete(parser, shell)
+
+
+def say(line: str) -> None:
+    """Prints one line on standard error."""
+    from fdt.base.printable import printable_lines
+
+    print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)
