@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from fdt import __version__
 from fdt.cli import combinations, sources
-from fdt.cli.options import COMMANDS, MODES, Description, OfScript, Options, Serve, described
+from fdt.cli.option_fields import Description, Options, described
+from fdt.cli.options import COMMANDS, MODES, OfScript, Serve
 
 _ELSEWHERE = (
     "Options may be set in the environment (FDT_WORKERS=4) and in files too; `fdt config` tells where they are."

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from fdt.cli.command_line import completion_file, parse, say
-from fdt.cli.options import MODES, Completion, Config, Options
+from fdt.cli.option_fields import Options
+from fdt.cli.options import MODES, Completion, Config
 
 _FAILED = 125
 # The module of `fdt.cli` that has a command, as a function of the command's name.
