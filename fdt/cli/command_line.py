@@ -98,7 +98,7 @@ def _check(
 
 
 def misplaced(options: argparse.Namespace, source: str) -> str | None:
-    """Returns a warning if an option of FDT follows the script, whose text does not mention it; else None.
+    """Returns a warning if an option of FDT follows the script and the script's text does not mention it, otherwise None.
 
     Args:
         options: The result of `parse`.

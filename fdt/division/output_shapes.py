@@ -55,7 +55,7 @@ def _fixed(node: "Node", inferred: list[Shape]) -> list[Shape]:
 
 
 def _agree(found: Shape, inferred: Shape) -> bool:
-    """Whether a shape is what TensorFlow inferred for the batch with which the step is divided, as far as both are known."""
+    """Whether a shape agrees with the one that TensorFlow inferred for the batch at hand, in all known dimensions."""
     if found is None or inferred is None:
         return True
     pairs = [(value_of(one), other) for one, other in zip(found, inferred, strict=False)]

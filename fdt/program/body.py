@@ -34,14 +34,14 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A tensor's type, and its shape as far as it is known."""
+    """A tensor's type and its shape; unknown dimensions are None."""
 
     dtype: tf.DType
     shape: tuple[int | None, ...] | None
 
 
 class Sketch:
-    """Operations that Python code made in a graph of their own, to be copied into functions as often as needed."""
+    """Operations that Python code made in a separate graph; functions get copies of them."""
 
     def __init__(self, make: Callable[..., Any], given: Sequence[Spec]) -> None:
         """Makes the operations.

@@ -243,7 +243,7 @@ class _Step:
         return traced, [*data.values(), *self._beside(traced)]
 
     def _trace_as_python(self, call: Call, numbers: set[Any], form: Any) -> Traced:
-        """Traces a step so that its results are numbers where plain Python's are.
+        """Traces a step so that a result is a number wherever plain Python would return a number.
 
         Args:
             call: The step.

@@ -271,7 +271,7 @@ def _passed(graph: Graph, gradient: str) -> Iterator[str]:
 
 
 def _replaced(graph: Graph, updates: Sequence[_Update], wanted: Sequence[str]) -> Any | None:
-    """Returns the graph with updates in the place of what they replace, and without what nobody needs then.
+    """Returns the graph with updates in place of the operations that they replace; operations without readers are removed.
 
     Returns:
         GraphDef; None if an update would have to wait for itself.
