@@ -23,8 +23,8 @@ from fdt.capture.keras.keras_3 import Keras3
 from fdt.capture.keras.train_step import trace_train_step
 from fdt.client.data import element_of
 from fdt.program.step_program import shape_of
-from fdt.update.cut import cut
-from fdt.update.parameter_groups import find_units
+from fdt.program.update.cut import cut
+from fdt.program.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt.layout import lay_out
 from nfdt.replica import Computation

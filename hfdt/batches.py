@@ -75,7 +75,7 @@ class ReadBatch:
         self.shapes: Shapes = tuple(reader.shapes(len(rows)))
 
     def read(self, own: slice) -> TakenBatch:
-        """Reads the rows; of those that are another rank's any row takes the place.
+        """Reads this rank's rows; an arbitrary row stands in for each row of another rank.
 
         Args:
             own: The rows that this rank reads.

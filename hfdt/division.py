@@ -56,7 +56,7 @@ class Division:
     registered: Sequence[Registered]
 
     def serves(self, shapes: Shapes) -> bool:
-        """Whether it is right for a batch of these shapes."""
+        """Whether the division is valid for a batch of these shapes."""
         return shapes == self.shapes if self.conditions is None else self.conditions.hold(shapes)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.base.native import library, optional
+from fdt.division.exchange import Collective, Each, Exchange
 from fdt.program.layout import Combine
 from fdt.program.size import Dim
 from hfdt.encoding import decode, encode
@@ -35,8 +36,8 @@ class Meter:
         return float(self._functions.fdt_meter_seconds()), int(self._functions.fdt_meter_num_bytes())
 
 
-class HorovodExchange:
-    """This rank's part of the exchanges of a divided step; see `fdt.division.exchange.Exchange`.
+class HorovodExchange(Exchange):
+    """This rank's part of the exchanges of a divided step.
 
     Horovod carries large values, and values within branches and loops, whose order may differ between ranks; on GPUs, and if
     they are rounded, gradients of any size. The mesh carries other small values, and large ones where ranks share memory, one
@@ -44,7 +45,7 @@ class HorovodExchange:
     """
 
     # All ranks run mesh operations in the step's order.
-    in_turn: frozenset[str] = frozenset({"FdtMeshReduce", "FdtMeshGather", "FdtMeshSwap"})
+    in_turn = frozenset({"FdtMeshReduce", "FdtMeshGather", "FdtMeshSwap"})
 
     def __init__(self, prefix: str, mesh: Mesh, rounded: bool = False) -> None:
         """
@@ -59,53 +60,38 @@ class HorovodExchange:
         self.is_near = self.on_cpu and mesh.is_shared
         self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
 
-    def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
-    ) -> list[tf.Tensor]:
-        """See `fdt.division.exchange.Exchange.reduce`."""
+    def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
         mine = [tensor for (tensor,) in values]
-        if self._may_meet(gradients, inside) and self._is_small(mine):
+        if self._may_meet(collective) and self._is_small(mine):
             return self._met(lambda: self._mesh.reduce(mine, combine))
-        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        rounded = [self._as_sent(tensor, collective) for tensor in mine]
         sent = [encode(tensor, combine) for tensor in rounded]
-        reduced = _metered(sent, lambda ready: self._together(ready, combine, name))
+        reduced = _metered(sent, lambda ready: _grouped(f"{self._prefix}_{collective.name}", ready, combine))
         decoded = [decode(t, given.dtype, combine) for t, given in zip(reduced, rounded, strict=True)]
         return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
-    def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
-    ) -> tf.Tensor:
-        """See `fdt.division.exchange.Exchange.gather`."""
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], collective: Collective) -> tf.Tensor:
         (mine,) = tensors
         if mine.dtype == tf.string:
-            return self._gathered_texts(mine, sizes, name, inside)
+            return self._gathered_texts(mine, sizes, collective)
         numbers = [size for size in sizes if isinstance(size, int)]
-        if self._may_meet(gradients, inside) and len(numbers) == len(sizes):
+        if self._may_meet(collective) and len(numbers) == len(sizes):
             largest = tf.TensorShape([max(numbers)]).concatenate(mine.shape[1:])
             if self._is_small([mine], [largest]):
                 (met,) = self._met(lambda: [self._mesh.gather(mine, sum(numbers))])
                 return met
-        rounded = self._as_sent(mine, gradients)
+        rounded = self._as_sent(mine, collective)
         (gathered,) = _metered(
-            [encode(rounded)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{name}", True)]
+            [encode(rounded)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{collective.name}", True)]
         )
         return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
 
-    def scatter(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        sizes: Sequence[Sequence[int]],
-        name: str,
-        gradients: bool,
-        inside: bool,
-    ) -> list[list[tf.Tensor]]:
-        """See `fdt.division.exchange.Exchange.scatter`.
-
-        Each rank gets from each its parts of all values in one message, and adds them up in the order of ranks. Gloo's own
-        reduce-scatter takes three times as long.
+    def scatter(self, values: Each, sizes: Sequence[Sequence[int]], collective: Collective) -> list[list[tf.Tensor]]:
+        """Each rank gets from each its parts of all values in one message, and adds them up in the order of ranks: Gloo's
+        own reduce-scatter takes three times as long.
         """
         mine = [tensor for (tensor,) in values]
-        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        rounded = [self._as_sent(tensor, collective) for tensor in mine]
         sent = [encode(tensor, Combine.SUM) for tensor in rounded]
         flat = [_cut_up(tensor, own) for tensor, own in zip(sent, sizes, strict=True)]
         counts = tf.stack([tf.add_n([tf.size(pieces[rank]) for pieces in flat]) for rank in range(self.num_workers)])
@@ -115,7 +101,7 @@ class HorovodExchange:
         else:
             message = tf.concat([pieces[rank] for rank in range(self.num_workers) for pieces in flat], 0)
         num_bytes = self.num_workers * sum((t.shape.num_elements() or 0) * t.dtype.size for t in sent)
-        (received,), _ = self._swapped([message], counts, name, num_bytes, gradients, inside)
+        (received,), _ = self._swapped([message], counts, num_bytes, collective)
         wide = tf.cast(received, tf.float32) if received.dtype == tf.float16 else received
         together = tf.reduce_sum(tf.reshape(wide, [self.num_workers, -1]), 0)
         parts, (rank,) = [], self.ranks
@@ -127,41 +113,34 @@ class HorovodExchange:
         return parts
 
     def swap(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        counts: Sequence[tf.Tensor],
-        name: str,
-        num_bytes: int,
-        gradients: bool,
-        inside: bool,
+        self, values: Each, counts: Sequence[tf.Tensor], num_bytes: int, collective: Collective
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-        """See `fdt.division.exchange.Exchange.swap`."""
         (own,) = counts
         mine = [tensor for (tensor,) in values]
-        rounded = [self._as_sent(tensor, gradients) for tensor in mine]
+        rounded = [self._as_sent(tensor, collective) for tensor in mine]
         sent = [encode(tensor) for tensor in rounded]
-        received, numbers = self._swapped(sent, own, name, num_bytes, gradients, inside)
+        received, numbers = self._swapped(sent, own, num_bytes, collective)
         decoded = [decode(t, given.dtype) for t, given in zip(received, rounded, strict=True)]
         return [[tf.cast(tensor, given.dtype)] for tensor, given in zip(decoded, mine, strict=True)], [numbers]
 
     def _swapped(
-        self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, name: str, num_bytes: int, gradients: bool, inside: bool
+        self, tensors: Sequence[tf.Tensor], counts: tf.Tensor, num_bytes: int, collective: Collective
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        if self._may_meet(gradients, inside) and 0 < num_bytes <= self._mesh.swapped_bytes:
+        if self._may_meet(collective) and 0 < num_bytes <= self._mesh.swapped_bytes:
             with tf.device("/cpu:0"):
                 return self._mesh.swap(tensors, counts)
         with tf.device("/cpu:0"):
             counts = tf.identity(counts)
 
         def swapped(ready: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            each = [hvd.alltoall(t, counts, f"{self._prefix}_{name}_{i}", True) for i, t in enumerate(ready)]
+            each = [hvd.alltoall(t, counts, f"{self._prefix}_{collective.name}_{i}", True) for i, t in enumerate(ready)]
             return [*(received for received, _ in each), each[0][1]]
 
         *received, numbers = _metered(tensors, swapped)
         return received, numbers
 
-    def _may_meet(self, gradients: bool, inside: bool) -> bool:
-        return not inside and not (gradients and (self._rounded or not self.on_cpu))
+    def _may_meet(self, collective: Collective) -> bool:
+        return not collective.inside and not (collective.gradients and (self._rounded or not self.on_cpu))
 
     def _is_small(self, tensors: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape] | None = None) -> bool:
         """Whether the mesh carries values; all ranks decide the same."""
@@ -175,22 +154,23 @@ class HorovodExchange:
         with tf.device("/cpu:0"):
             return meet()
 
-    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[Dim | None], name: str, inside: bool) -> tf.Tensor:
+    def _gathered_texts(self, mine: tf.Tensor, sizes: Sequence[Dim | None], collective: Collective) -> tf.Tensor:
         """Gathers strings as integers: each byte plus one, padded with zeros to the longest string."""
+
+        def part(what: str) -> Collective:
+            return Collective(f"{collective.name}_{what}", inside=collective.inside)
+
         lengths = tf.strings.length(mine)
         own_longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
-        (longest,) = self.reduce([[own_longest]], Combine.MAX, f"{name}_longest", False, inside)
+        (longest,) = self.reduce([[own_longest]], Combine.MAX, part("longest"))
         known = tf.sequence_mask(lengths, longest)
         numbers = tf.cast(tf.io.decode_raw(mine, tf.uint8, fixed_length=longest), tf.int32) + 1
-        gathered = self.gather([tf.where(known, numbers, 0)], sizes, f"{name}_texts", False, inside)
+        gathered = self.gather([tf.where(known, numbers, 0)], sizes, part("texts"))
         symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
         return tf.strings.reduce_join(tf.gather(symbols, gathered), axis=-1)
 
-    def _together(self, tensors: Sequence[tf.Tensor], combine: Combine, name: str) -> list[tf.Tensor]:
-        return _grouped(f"{self._prefix}_{name}", tensors, combine)
-
-    def _as_sent(self, tensor: tf.Tensor, gradients: bool) -> tf.Tensor:
-        rounds = gradients and self._rounded and tensor.dtype in _ROUNDED
+    def _as_sent(self, tensor: tf.Tensor, collective: Collective) -> tf.Tensor:
+        rounds = collective.gradients and self._rounded and tensor.dtype in _ROUNDED
         return tf.cast(tensor, tf.float16) if rounds else tensor
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from fdt.base import held, relaxation, rounding
 from fdt.errors import UsageError
-from fdt.worker.runtime import Placement
+from fdt.worker.runtime import Launcher, Placement
 
 # The environment variable with the address on which a rank connects to the others. Our patch of Horovod reads it
 # (`address.patch` in fdt/base/horovod_patches).
@@ -17,8 +17,8 @@ ADDRESS = "HOROVOD_GLOO_ADDRESS"
 _LOOPBACK = "127.0.0.1"
 
 
-class HorovodLauncher:
-    """See `fdt.worker.runtime.Launcher`."""
+class HorovodLauncher(Launcher):
+    """Starts one process for each rank."""
 
     engine = "hfdt.runtime:HorovodEngine"
     # A ring has many connections between many ranks, and NCCL does not use TCP only.

@@ -21,8 +21,8 @@ from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, joined, pack_outputs
 from fdt.program.row_reader import RowReader
 from fdt.program.step_program import LoadedProgram, load, num_samples
+from fdt.program.update.one_pass import in_one_pass
 from fdt.transport.blob_store import BlobStore
-from fdt.update.one_pass import in_one_pass
 from fdt.v1 import job_pb2, program_pb2
 from fdt.worker.runtime import Assignment, Batch, Deliver, Rendezvous
 from hfdt import background_thread, exchange, parts
@@ -145,7 +145,7 @@ class HorovodEngine:
         self._data[data] = Arrays(bound_arrays(self._blobs, arrays))
 
     def bind_rows(self, data: int, rows: RowReader) -> None:
-        """Keeps the reader; each rank reads its own rows, as far as the divided step needs no others."""
+        """Keeps the reader; each rank reads its own rows, and others only if the divided step needs them."""
         self._data[data] = rows
 
     def expect(self, program: int, batches: Sequence[Batch]) -> None:
@@ -165,7 +165,7 @@ class HorovodEngine:
             released.close()
 
     def assign(self, program: int, state: job_pb2.State) -> None:
-        """Sets variables; of those in part, rank 0 gets the whole value and others zero."""
+        """Sets variables; of a variable that ranks hold as a sum, rank 0 gets the value and the others zeros."""
         assert self._blobs is not None
         loaded = self._programs[program]
         own = {i: parts.span(layout, self._rank) for i, layout in loaded.divided.items()}
@@ -199,7 +199,7 @@ class HorovodEngine:
 
     @background_thread.at_work()
     def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
-        """Runs the steps, as many as go in one graph loop together; one by one if `deliver` wants outputs."""
+        """Runs the steps: several in one graph loop where possible, each in its own call if `deliver` wants outputs."""
         started, made = time.perf_counter(), 0
         taken = map(self._taken, batches)
         for together in together_in_a_call(self._divided[program], taken, alone=deliver is not None):

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program.step_program import import_function
-from fdt.update.pure import Pure
+from fdt.program.update.pure import Pure
 
 
 class CompiledUpdate:

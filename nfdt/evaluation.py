@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from fdt.update.cut import cut
+from fdt.program.update.cut import cut
 from fdt.v1 import program_pb2
 from nfdt.components import Components
 from nfdt.feed import Arrays

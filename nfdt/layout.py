@@ -8,8 +8,8 @@ from fdt.base.sharding import deal, fill, is_even, loads_of
 from fdt.errors import UsageError
 from fdt.program.layout import shares
 from fdt.program.step_program import dtype_of
-from fdt.update.cut import Cut
-from fdt.update.parameter_groups import ParameterGroup, ParameterGroups
+from fdt.program.update.cut import Cut
+from fdt.program.update.parameter_groups import ParameterGroup, ParameterGroups
 from fdt.v1 import program_pb2
 
 # TensorFlow makes slices that start at such a boundary views, not copies.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from fdt.base.native import library
-from fdt.update.formula import Formula
+from fdt.program.update.formula import Formula
 from nfdt.compensation import Late, settings
 
 # From the update's inputs, by their placeholders, to tensors.

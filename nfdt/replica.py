@@ -12,7 +12,7 @@ from fdt.program.lookup_tables import Table
 from fdt.program.node_graph import tensor, text_of
 from fdt.program.packing import as_array
 from fdt.program.step_program import fill_holes, import_function, make_tables, shape_of
-from fdt.update.cut import Cut
+from fdt.program.update.cut import Cut
 from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients

@@ -10,8 +10,8 @@ import numpy as np
 from fdt.base.native import optional
 from fdt.program.packing import Pieces
 from fdt.program.step_program import dtype_of
-from fdt.update.cut import cut
-from fdt.update.parameter_groups import find_units
+from fdt.program.update.cut import cut
+from fdt.program.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt import host_memory
 from nfdt.chained import Chained

@@ -12,8 +12,8 @@ from fdt.base.native import optional
 from fdt.program.engine import assign
 from fdt.program.packing import as_array
 from fdt.program.step_program import shape_of
-from fdt.update.cut import Cut
-from fdt.update.row_update import of_some_rows
+from fdt.program.update.cut import Cut
+from fdt.program.update.row_update import of_some_rows
 from fdt.v1 import program_pb2
 from nfdt.devices import cpu_beside, settle
 from nfdt.gradients import Gradients

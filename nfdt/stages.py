@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs, placeholder, tensor
 from fdt.program.table_lookups import COPIED, ByRows, find_tables
-from fdt.update.cut import Cut
+from fdt.program.update.cut import Cut
 from fdt.v1 import program_pb2
 
 

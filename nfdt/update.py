@@ -9,11 +9,11 @@ import tensorflow as tf
 from fdt.program.checked_writes import row_numbers
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
 from fdt.program.step_program import fill_holes, import_function
-from fdt.update.cut import Cut
-from fdt.update.elementwise import ELEMENTWISE
-from fdt.update.formula import Formula, formula
-from fdt.update.pure import Pure, purify
-from fdt.update.update_split import UpdateSplit, find_frontier
+from fdt.program.update.cut import Cut
+from fdt.program.update.elementwise import ELEMENTWISE
+from fdt.program.update.formula import Formula, formula
+from fdt.program.update.pure import Pure, purify
+from fdt.program.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2
 from nfdt.compensation import Late
 from nfdt.compiled import CompiledUpdate

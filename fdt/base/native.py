@@ -1,8 +1,8 @@
 """Compiles a runtime's C++ operations once against the installed TensorFlow, and finds the library by a digest.
 
-A package keeps its sources in `PACKAGE/native/*.cc`; headers of `fdt.update` are for all. A library's name is a digest of
-sources, compiler flags, TensorFlow's version and the processor's features, so that it is used only with these. It is kept in
-the user's cache, from which the next environment takes it; `fdt setup` puts it beside the sources too, for all who use the
+A package keeps its sources in `PACKAGE/native/*.cc`; headers of `fdt.program.update` are for all. A library's name is a digest
+of sources, compiler flags, TensorFlow's version and the processor's features, so that it is used only with these. It is kept
+in the user's cache, from which the next environment takes it; `fdt setup` puts it beside the sources too, for all who use the
 environment. Hosts without a compiler get libraries for any processor of recent years in a package of their own
 (`fdt setup --wheel`), or do without (`optional`).
 """
@@ -28,7 +28,7 @@ from fdt.base import build_cache
 from fdt.errors import NativeError, NoCompilerError
 
 # The packages that have operations.
-_SHARED = "fdt.update"
+_SHARED = "fdt.program.update"
 PACKAGES = (_SHARED, "hfdt", "nfdt")
 # The package that `fdt setup --wheel` makes.
 GIVEN = "fdt_operations"

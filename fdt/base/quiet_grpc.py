@@ -11,7 +11,7 @@ _VERBOSITY = "GRPC_VERBOSITY"
 
 
 def import_grpc() -> None:
-    """Imports gRPC so that it prints errors only; leaves it as it is if it was imported, or the user says what it prints."""
+    """Imports gRPC with only errors printed; changes nothing if it is imported already or the user has set its verbosity."""
     if _VERBOSITY in os.environ or "grpc" in sys.modules:
         return
     os.environ[_VERBOSITY] = "ERROR"

@@ -4,7 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
@@ -12,20 +12,12 @@ from fdt.base.patch import Patches
 from fdt.capture import private_names
 
 if TYPE_CHECKING:
-    from fdt.base.config import RunConfig
-    from fdt.capture.inspection import Inspection
-    from fdt.capture.keras.hooks import KerasHooks
     from fdt.capture.keras.version import KerasVersion
-    from fdt.capture.loop.calls import Steps
-    from fdt.capture.loop.elements import Elements
-    from fdt.capture.remote import RemoteVariables
+    from fdt.capture.purpose import Capture
+    from fdt.capture.refusals import Refusals
     from fdt.capture.rows import RowNumbers
     from fdt.capture.timing import Count, StepCount
     from fdt.capture.variable_access import VariableAccess
-    from fdt.client.findings import Findings
-    from fdt.client.session import Session
-    from fdt.forecast.samples import Samples
-
 
 # Number of sets of hooks in place.
 _num_hooked = 0
@@ -36,138 +28,8 @@ def is_hooked() -> bool:
     return _num_hooked > 0
 
 
-class Capture(Protocol):
-    """Decides what is done with the script's training. Imports nothing before the script itself needs it."""
-
-    def tensorflow_imported(self, patches: Patches) -> None:
-        """Prepares this process's devices; called when TensorFlow has been imported, and before the script uses it.
-
-        Args:
-            patches: Receives hooks.
-        """
-
-    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """Returns the hooks of Keras's `fit`; called when Keras has been imported.
-
-        Args:
-            keras: The generation of Keras.
-            touch: Reports when the script reads variables.
-        """
-
-    def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """Returns the object that runs steps of the script's own loops; called before the first step."""
-
-    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements | None":
-        """Returns the hooks by which such loops get elements that the workers read; None if this machine reads all.
-
-        Args:
-            row_numbers: Knows the order of the script's data sets.
-        """
-
-
-class Training:
-    """Sends training to a session's pool; see `Capture`."""
-
-    def __init__(self, session: "Session"):
-        self._session = session
-        # One for all forms of training: they may share variables.
-        self._remote: RemoteVariables | None = None
-
-    def tensorflow_imported(self, patches: Patches) -> None:
-        """See `Capture`."""
-        from fdt.capture import gpus
-        from fdt.client.report import say
-
-        if self._session.has_workers_here:
-            gpus.leave_to_workers(patches, self._session.config.num_workers, say)
-        if self._session.verification is not None:
-            gpus.compute_in_full_precision()
-
-    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """See `Capture`."""
-        from fdt.capture.keras.fit import KerasFit
-
-        if self._session.config.in_double:
-            keras.compute_in_double()
-        fit = KerasFit(self._session, keras, self._variables(touch))
-        self._session.before_close(fit.close)
-        return fit
-
-    def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """See `Capture`."""
-        from fdt.capture.loop.run import LoopRun
-        from fdt.capture.loop.verify import VerifiedLoop
-
-        verification, variables = self._session.verification, self._variables(touch)
-        run = (
-            LoopRun(self._session, variables)
-            if verification is None
-            else VerifiedLoop(self._session, variables, verification)
-        )
-        self._session.before_close(run.close)
-        return run
-
-    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements | None":
-        """See `Capture`."""
-        from fdt.capture.loop.elements import Elements
-
-        # What is verified is made here, too.
-        return Elements(row_numbers, self._session.config) if self._session.verification is None else None
-
-    def _variables(self, touch: "VariableAccess") -> "RemoteVariables":
-        from fdt.capture.remote import RemoteVariables
-
-        if self._remote is None:
-            self._remote = RemoteVariables(self._session, touch)
-        return self._remote
-
-
-class Inspecting:
-    """Traces training and runs none; see `Capture`."""
-
-    def __init__(self, config: "RunConfig", findings: "Findings", samples: "Samples | None" = None):
-        """
-        Args:
-            config: The run's configuration.
-            findings: Receives a description of each training, if no samples are wanted, and what cannot be distributed.
-            samples: Receives each training's step with a batch.
-        """
-        self._config, self._findings, self._samples = config, findings, samples
-
-    def tensorflow_imported(self, patches: Patches) -> None:
-        """See `Capture`."""
-        from fdt.capture import gpus
-
-        gpus.leave_to_workers(patches, self._config.num_workers, lambda _: None)
-
-    def keras_fit(self, keras: "KerasVersion", touch: "VariableAccess") -> "KerasHooks":
-        """See `Capture`."""
-        from fdt.capture.keras.check import KerasCheck
-
-        return KerasCheck(self._inspection(), keras)
-
-    def loop_steps(self, touch: "VariableAccess") -> "Steps":
-        """See `Capture`."""
-        from fdt.capture.loop.check import LoopCheck
-
-        return LoopCheck(self._inspection())
-
-    def loop_elements(self, row_numbers: "RowNumbers") -> "Elements":
-        """See `Capture`."""
-        from fdt.capture.loop.elements import Elements
-
-        return Elements(row_numbers, self._config, looks_count=False)
-
-    def _inspection(self) -> "Inspection":
-        from fdt.capture.inspection import Description, Sampling
-
-        if self._samples is None:
-            return Description(self._config, self._findings)
-        return Sampling(self._config, self._findings, self._samples)
-
-
 def hooks(
-    capture: Capture,
+    capture: "Capture",
     note: Callable[[str, str, str], None] = lambda *_: None,
     stays: Callable[[str], None] | None = None,
 ) -> AbstractContextManager[None]:
@@ -181,60 +43,79 @@ def hooks(
     from fdt.capture.refusals import Refusals
     from fdt.script.outline import files
 
-    refusals = Refusals(note, stays)
+    made = _Hooks(capture, Refusals(note, stays))
+    modules = {"keras": made.keras_3, "tensorflow": made.tensorflow, "tf_keras": made.keras_2}
+    return _when_imported(files.watch, **modules, **{"horovod.tensorflow": made.horovod})
 
-    def keras_3(patches: Patches) -> None:
-        private_names.require("keras", private_names.KERAS)
-        from fdt.capture.keras.keras_3 import Keras3
+
+class _Hooks:
+    """The hooks of each module, which are made when the script has imported it."""
+
+    def __init__(self, capture: "Capture", refusals: "Refusals") -> None:
+        self._capture, self._refusals = capture, refusals
+
+    def keras_3(self, patches: Patches) -> None:
+        keras = _keras_3()
         from fdt.capture.refusals import guard_keras_optimizers
 
-        guard_keras_optimizers(patches, refusals)
-        capture.keras_fit(Keras3(), touch()).install(patches, row_numbers())
+        guard_keras_optimizers(patches, self._refusals)
+        self._capture.keras_fit(keras, self._touch).install(patches, self._row_numbers)
 
-    def tensorflow(patches: Patches) -> None:
+    def keras_2(self, patches: Patches) -> None:
+        keras = _keras_2()
+        from fdt.capture.keras.keras_2_step import OPTIMIZERS
+        from fdt.capture.refusals import guard_keras_2_optimizers
+
+        guard_keras_2_optimizers(patches, self._refusals, OPTIMIZERS)
+        self._capture.keras_fit(keras, self._touch).install(patches, self._row_numbers)
+
+    def tensorflow(self, patches: Patches) -> None:
         private_names.require("tensorflow", private_names.TENSORFLOW)
         from fdt.capture.loop.calls import Loops
         from fdt.capture.refusals import guard_v1_optimizers
         from fdt.capture.session.runs import Sessions
         from fdt.capture.strategies import Strategies
 
-        capture.tensorflow_imported(patches)
-        guard_v1_optimizers(patches, refusals)
-        loops = Loops(capture.loop_steps, refusals, touch(), capture.loop_elements(row_numbers()))
+        self._capture.tensorflow_imported(patches)
+        guard_v1_optimizers(patches, self._refusals)
+        elements = self._capture.loop_elements(self._row_numbers)
+        loops = Loops(self._capture.loop_steps, self._refusals, self._touch, elements)
         loops.install(patches)
         Sessions(loops.steps).install(patches)
-        row_numbers().install(patches)
+        self._row_numbers.install(patches)
         Strategies().install(patches)
 
-    def keras_2(patches: Patches) -> None:
-        private_names.require("tf_keras", private_names.KERAS_2)
-        from fdt.capture.keras.keras_2 import Keras2
-        from fdt.capture.keras.keras_2_step import OPTIMIZERS
-        from fdt.capture.refusals import guard_keras_2_optimizers
-
-        guard_keras_2_optimizers(patches, refusals, OPTIMIZERS)
-        capture.keras_fit(Keras2(), touch()).install(patches, row_numbers())
-
-    def horovod(patches: Patches) -> None:
+    def horovod(self, patches: Patches) -> None:
         from fdt.capture.horovod import install
         from fdt.client.report import say
 
         install(patches, say, sys.modules["horovod.tensorflow"])
 
-    @functools.cache
-    def row_numbers() -> "RowNumbers":
+    @functools.cached_property
+    def _row_numbers(self) -> "RowNumbers":
         from fdt.capture.rows import RowNumbers
 
         return RowNumbers()
 
-    @functools.cache
-    def touch() -> "VariableAccess":
+    @functools.cached_property
+    def _touch(self) -> "VariableAccess":
         from fdt.capture.variable_access import VariableAccess
 
         return VariableAccess()
 
-    modules = {"keras": keras_3, "tensorflow": tensorflow, "tf_keras": keras_2, "horovod.tensorflow": horovod}
-    return _when_imported(files.watch, **modules)
+
+def _keras_3() -> "KerasVersion":
+    private_names.require("keras", private_names.KERAS)
+    from fdt.capture.keras.keras_3 import Keras3
+
+    return Keras3()
+
+
+def _keras_2() -> "KerasVersion":
+    private_names.require("tf_keras", private_names.KERAS_2)
+    from fdt.capture.keras.keras_2 import Keras2
+
+    return Keras2()
 
 
 def traced_anew(say: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -267,12 +148,11 @@ def timed(count: "Count") -> AbstractContextManager[None]:
         count: Called with the steps that the script makes.
     """
 
-    def keras_3(patches: Patches) -> None:
-        private_names.require("keras", private_names.KERAS)
-        from fdt.capture.keras.keras_3 import Keras3
+    def keras(version: Callable[[], "KerasVersion"], patches: Patches) -> None:
+        made = version()
         from fdt.capture.timing import TimedKeras
 
-        TimedKeras(Keras3(), steps()).install(patches)
+        TimedKeras(made, steps()).install(patches)
 
     def tensorflow(patches: Patches) -> None:
         private_names.require("tensorflow", private_names.TENSORFLOW)
@@ -281,20 +161,14 @@ def timed(count: "Count") -> AbstractContextManager[None]:
         TimedLoops(steps()).install(patches)
         TimedSessions(steps()).install(patches)
 
-    def keras_2(patches: Patches) -> None:
-        private_names.require("tf_keras", private_names.KERAS_2)
-        from fdt.capture.keras.keras_2 import Keras2
-        from fdt.capture.timing import TimedKeras
-
-        TimedKeras(Keras2(), steps()).install(patches)
-
     @functools.cache
     def steps() -> "StepCount":
         from fdt.capture.timing import StepCount
 
         return StepCount(count)
 
-    return _when_imported(keras=keras_3, tensorflow=tensorflow, tf_keras=keras_2)
+    modules = {"keras": functools.partial(keras, _keras_3), "tf_keras": functools.partial(keras, _keras_2)}
+    return _when_imported(**modules, tensorflow=tensorflow)
 
 
 @contextmanager

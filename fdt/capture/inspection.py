@@ -58,7 +58,6 @@ class Description(Inspection):
     """Describes each step: `fdt check`."""
 
     def add(self, step: SeenStep) -> None:
-        """See `Inspection`."""
         self.findings.add(Finding(step.where, step.what, tuple(step.describe())))
 
 
@@ -73,7 +72,6 @@ class Sampling(Inspection):
         self._digests: dict[TracedStep, bytes] = {}
 
     def add(self, step: SeenStep) -> None:
-        """See `Inspection`."""
         traced, arrays = step.traced, step.batch()
         if traced not in self._digests:
             program = traced.program.SerializeToString(deterministic=True)

@@ -95,7 +95,7 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches the step's trace within the context; at its end records effects, and undoes them as far as possible."""
+        """Watches the step's trace within the context, then records side effects and undoes those that can be undone."""
         printed = io.StringIO()
         outer = sys.getprofile()
         before = state(_OF_RANDOM)
@@ -176,7 +176,7 @@ class Watch:
     def _look_at(
         self, owner: Any, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
     ) -> None:
-        """Records an object's attributes of these names, and those of its parts."""
+        """Records the values of an object's attributes with these names, and those of the script's own objects in them."""
         own = getattr(owner, "__dict__", None)
         if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
             return

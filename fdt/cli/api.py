@@ -122,8 +122,8 @@ class Attached:
         import_grpc()
         from fdt import capture
         from fdt.base.progress_line import WAITING
-        from fdt.cli.main import check_options, require_launchers
-        from fdt.cli.settings import run_config, runtime_options
+        from fdt.capture.purpose import Training
+        from fdt.cli.settings import check_runtime, run_config
         from fdt.client.report import say
         from fdt.client.session import Session
 
@@ -135,8 +135,7 @@ class Attached:
         for name in _OF_COMMAND:
             if vars(options)[name]:
                 raise UsageError(f"{name} applies to the command `fdt run` only: leave it out")
-        require_launchers([options.mode])
-        check_options(options.mode, runtime_options(options))
+        check_runtime(options)
         config = run_config(options)
         self._ending = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
@@ -146,9 +145,7 @@ class Attached:
             # Pushed first: if `__enter__` fails, a pool that it has started must end, though this process goes on.
             started.push(self._session)
             self._session.__enter__()
-            started.enter_context(
-                capture.hooks(capture.Training(self._session), stays=say if config.else_local else None)
-            )
+            started.enter_context(capture.hooks(Training(self._session), stays=say if config.else_local else None))
             started.enter_context(capture.traced_anew(say))
             self._ending = started.pop_all()
         Attached._current = self

@@ -2,13 +2,15 @@
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fdt import __version__
 from fdt.cli import combinations, sources
-from fdt.cli.options import COMMANDS, MODES, Description, OfScript, Options, Serve, described
+from fdt.cli.option_fields import Description, Options, described
+from fdt.cli.options import COMMANDS, MODES, OfScript, Serve
 
 _ELSEWHERE = (
     "Options may be set in the environment (FDT_WORKERS=4) and in files too; `fdt config` tells where they are."
@@ -96,7 +98,7 @@ def _check(
 
 
 def misplaced(options: argparse.Namespace, source: str) -> str | None:
-    """Returns a warning if an option of FDT follows the script, whose text does not mention it; else None.
+    """Returns a warning if an option of FDT follows the script and the script's text does not mention it, otherwise None.
 
     Args:
         options: The result of `parse`.
@@ -187,7 +189,7 @@ def _add_one(
         parser.add_argument(f"--{name}", dest=field, **details)
 
 
-def completion(program: str, shell: str) -> str:
+def completion_file(program: str, shell: str) -> str:
     """Returns the content of a file that makes a shell complete a program's commands and options.
 
     Raises:
@@ -205,3 +207,10 @@ def completion(program: str, shell: str) -> str:
             if action.type is Path:
                 vars(action)["complete"] = shtab.DIRECTORY if action.metavar == "DIR" else shtab.FILE
     return shtab.complete(parser, shell)
+
+
+def say(line: str) -> None:
+    """Prints one line on standard error."""
+    from fdt.base.printable import printable_lines
+
+    print(f"fdt: {printable_lines(line)}", file=sys.stderr, flush=True)

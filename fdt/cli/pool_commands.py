@@ -121,7 +121,7 @@ def logs(options: Logs) -> int:
 
 
 def _show(pieces: Iterable[bytes]) -> None:
-    """Writes a log: to a terminal without control sequences, else unchanged."""
+    """Writes a log; removes control sequences if it goes to a terminal."""
     if not sys.stdout.isatty():
         for piece in pieces:
             sys.stdout.buffer.write(piece)

@@ -9,6 +9,7 @@ from pathlib import Path
 from fdt import capture
 from fdt.base import rounding
 from fdt.base.config import RunConfig
+from fdt.capture.purpose import Inspecting
 from fdt.cli.options import Predict
 from fdt.cli.settings import predict_config
 from fdt.client.findings import Findings
@@ -58,7 +59,7 @@ def _of_script(options: Predict) -> int:
     if told:
         say(told)
     findings, samples, hooks = Findings(), Samples(), contextlib.ExitStack()
-    hooks.enter_context(capture.hooks(capture.Inspecting(config, findings, samples), findings.refuse))
+    hooks.enter_context(capture.hooks(Inspecting(config, findings, samples), findings.refuse))
     atexit.register(hooks.close)
     with output_aside():
         status = runner.run(config.script, config.arguments)

@@ -210,6 +210,30 @@ def _same(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
     return {name: value.absolute() if isinstance(value, Path) else value for name, value in given.items()}
 
 
+def require_launchers(modes: Sequence[str]) -> None:
+    """Refuses a mode for which no runtime is installed."""
+    from importlib.metadata import entry_points
+
+    from fdt.errors import UsageError
+
+    for mode in modes:
+        if not entry_points(group="fdt.launchers", name=mode):
+            raise UsageError(
+                f"no runtime for {MODES[mode]} mode is installed (--mode {mode}). Install this package again: `pip install .` "
+                "registers its runtimes"
+            )
+
+
+def check_runtime(options: Run | Check) -> None:
+    """Has the runtime of the chosen mode check its options; imports it only if there are some."""
+    require_launchers([options.mode])
+    given = runtime_options(options)
+    if given:
+        from fdt.worker.runtime import find_launchers
+
+        find_launchers((options.mode,))[options.mode].check(given)
+
+
 def runtime_options(options: OfRuntime) -> dict[str, str]:
     """Returns the options that were given for the runtime, by their names in a job."""
     given = {name: vars(options)[name.replace("-", "_")] for name in RUNTIME_OPTIONS}

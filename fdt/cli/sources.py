@@ -21,7 +21,8 @@ from typing import Any
 
 from fdt.base import user_folder
 from fdt.base.config import NO_WALLS, OFF
-from fdt.cli.options import COMMANDS, Config, Description, Options, described
+from fdt.cli.option_fields import Description, Options, described
+from fdt.cli.options import COMMANDS, Config
 
 CONFIG = "FDT_CONFIG"
 _NAME = "fdt.toml"

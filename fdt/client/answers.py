@@ -33,7 +33,7 @@ class StepResult:
 
 
 class Drain:
-    """A request for state. Its answer is fetched once, or never: if waiting for it failed, or nobody has the request."""
+    """A request for state. Its answer is fetched once; it is given up if waiting fails or this object is deleted."""
 
     def __init__(self, stream: JobStream, serial: int):
         self._stream, self._serial = stream, serial

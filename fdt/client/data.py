@@ -131,7 +131,6 @@ class ArrayBatches(RowBatches):
         return [array[_numbers(item)] for array in self.arrays]
 
     def place(self) -> str:
-        """See `RowBatches`."""
         size = sum(array.nbytes for array in self.arrays)
         return f"arrays of {size / 1e6:.1f} MB, sent once; then row numbers, in the script's order"
 
@@ -206,7 +205,6 @@ class ReadBatches(RowBatches):
         return reader_here(self._files, os.cpu_count() or 1)
 
     def place(self) -> str:
-        """See `RowBatches`."""
         return f"{self.num_rows:,} rows, which the workers read from files and compute; row numbers are sent"
 
 

@@ -62,7 +62,7 @@ class Session:
         if address is None:
             if config.placing is not None and config.network is not None:
                 # Checked before anything is started; imported here since few runs need it.
-                from fdt.scheduling.preflight import check
+                from fdt.pool.scheduling.preflight import check
 
                 check(config.placing, config.network)
             pool = embedded_pool.start(config)

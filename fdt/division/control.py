@@ -45,7 +45,7 @@ def _within(node: Node, function: str, inputs: Sequence[Value], path: str) -> li
 
 
 def _flat(node: Node, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Wire]:
-    """Returns the tensors of values in these layouts: one for a whole value, else one for each worker built here."""
+    """Returns the tensors of values in these layouts: one for a whole value, otherwise one for each worker in this graph."""
     flat: list[Wire] = []
     for value, layout in zip(values, layouts, strict=True):
         if value.places is not None:

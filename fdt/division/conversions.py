@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import own_rows
-from fdt.division.exchange import Exchange, Exchanged
+from fdt.division.exchange import Collective, Exchange, Exchanged
 from fdt.program.body import Body, Sketch, Spec, Wire
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Owned, Partial
 from fdt.program.size import Dim, Shapes, Size, is_number
@@ -247,29 +247,28 @@ class Conversions:
             together = [other for other in self._ready if self._goes_with(mine, other)]
             self._ready = [other for other in self._ready if other not in together]
             return self._reduced(together, reader)[together.index(mine)]
-        layout, is_gradient = value.layout, value.key in self.gradients
+        layout = value.layout
         if isinstance(layout, Owned):
             layout = Divided(0, (None,) * self.exchange.num_workers)  # type: ignore[arg-type]
         assert isinstance(layout, Divided)
 
-        def gathered(name: str, *tensors: tf.Tensor) -> tf.Tensor:
+        def gathered(collective: Collective, *tensors: tf.Tensor) -> tf.Tensor:
             front = [_to_front(t, layout.dim) for t in tensors]
-            rows = self.exchange.gather(front, layout.sizes, name, is_gradient, self.body.outer is not None)
+            rows = self.exchange.gather(front, layout.sizes, collective)
             return _from_front(tf.gather(rows, _order(layout)) if layout.blocks else rows, layout.dim)
 
-        (tensor,) = self._together(gathered, [value])
+        (tensor,) = self._together(gathered, [value], value.key in self.gradients)
         return self._exchanged(value, tensor, "gather", reader)
 
     def scattered(self, values: Sequence[Value], layouts: Sequence[Divided], reader: str) -> list[Value]:
         """Returns partial values of one type in parts of variables; they are exchanged together."""
         count, sizes = len(self.exchange.ranks), [tuple(map(int, layout.sizes)) for layout in layouts]
-        is_gradient, inside = values[0].key in self.gradients, self.body.outer is not None
 
-        def scatter(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        def scatter(collective: Collective, *tensors: tf.Tensor) -> list[tf.Tensor]:
             each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
-            return list(itertools.chain(*self.exchange.scatter(each, sizes, name, is_gradient, inside)))
+            return list(itertools.chain(*self.exchange.scatter(each, sizes, collective)))
 
-        parts = iter(self._together(scatter, values, len(values) * count))
+        parts = iter(self._together(scatter, values, values[0].key in self.gradients, len(values) * count))
         made = []
         for value, layout in zip(values, layouts, strict=True):
             self._account(value, "scatter", reader)
@@ -291,21 +290,23 @@ class Conversions:
         Returns:
             What each worker gets, and how much of it from each worker.
         """
-        count, inside = len(self.exchange.ranks), self.body.outer is not None
+        count = len(self.exchange.ranks)
         num_bytes = sum(size for _, size in values) if all(size for _, size in values) else 0
 
-        def swap(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        def swap(collective: Collective, *tensors: tf.Tensor) -> list[tf.Tensor]:
             *given, own = (tensors[start : start + count] for start in range(0, len(tensors), count))
-            received, numbers = self.exchange.swap(given, own, name, num_bytes, gradients, inside)
+            received, numbers = self.exchange.swap(given, own, num_bytes, collective)
             return [*itertools.chain(*received), *numbers]
 
-        wires = self._together(swap, [*(value for value, _ in values), counts], (len(values) + 1) * count)
+        wires = self._together(swap, [*(value for value, _ in values), counts], gradients, (len(values) + 1) * count)
         for value, size in values:
             self._account(value, "rows", reader, size)
         *received, numbers = (wires[start : start + count] for start in range(0, len(wires), count))
         return [loose(value, each) for (value, _), each in zip(values, received, strict=True)], loose(counts, numbers)
 
-    def _together(self, exchange: Callable[..., Any], values: Sequence[Value], count: int | None = None) -> list[Wire]:
+    def _together(
+        self, exchange: Callable[..., Any], values: Sequence[Value], gradients: bool, count: int | None = None
+    ) -> list[Wire]:
         """Writes an exchange, which waits for the exchanged values only; returns `count` tensors, or one for each value."""
         self._num_exchanges += 1
         if self.body.is_dry:
@@ -313,7 +314,8 @@ class Conversions:
         specs = [value.spec(rank) for value in values for rank in self.exchange.ranks]
         inputs = [tensor for value in values for tensor in self.tensors(value)]
         with self.waiting_for([]):
-            return self._drawn(partial(exchange, f"exchange_{self._num_exchanges}"), specs, inputs, None)
+            collective = Collective(f"exchange_{self._num_exchanges}", gradients, self.body.outer is not None)
+            return self._drawn(partial(exchange, collective), specs, inputs, None)
 
     @contextlib.contextmanager
     def waiting_for(self, nodes: Collection[str]) -> Iterator[None]:
@@ -338,14 +340,14 @@ class Conversions:
     def _reduced(self, values: Sequence[Value], reader: str) -> list[Value]:
         layout, count = values[0].layout, len(self.exchange.ranks)
         assert isinstance(layout, Partial)
-        combine, is_gradient = layout.combine, values[0].key in self.gradients
+        combine = layout.combine
 
-        def reduced(name: str, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        def reduced(collective: Collective, *tensors: tf.Tensor) -> list[tf.Tensor]:
             each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
-            return self.exchange.reduce(each, combine, name, is_gradient, self.body.outer is not None)
+            return self.exchange.reduce(each, combine, collective)
 
         whole = []
-        for value, tensor in zip(values, self._together(reduced, values), strict=True):
+        for value, tensor in zip(values, self._together(reduced, values, values[0].key in self.gradients), strict=True):
             whole.append(self._exchanged(value, tensor, combine.value, reader))
             value.others.setdefault(WHOLE, []).append(whole[-1])
         return whole

@@ -9,6 +9,24 @@ import tensorflow as tf
 from fdt.program.layout import Combine
 from fdt.program.size import Dim, value_of
 
+# For each value the tensors of the workers in `Exchange.ranks`.
+Each = Sequence[Sequence[tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One exchange of a step, of values that are ready together.
+
+    Attributes:
+        name: Unique in the step, and the same on all workers.
+        gradients: Whether the values belong to gradients given to an optimizer.
+        inside: Whether it is within a branch or a loop, where the order of exchanges is not fixed.
+    """
+
+    name: str
+    gradients: bool = False
+    inside: bool = False
+
 
 class Exchange(Protocol):
     """Adds the operations by which workers exchange values to a divided step.
@@ -24,72 +42,47 @@ class Exchange(Protocol):
     on_cpu: bool
     is_near: bool
 
-    def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
-    ) -> list[tf.Tensor]:
-        """Returns the sums (maxima, minima) over all workers of values that are ready together.
+    def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
+        """Returns the sums (maxima, minima) over all workers.
 
         Args:
             values: For each value the tensors of the workers in `ranks`, all of one shape.
             combine: Sum, maximum or minimum.
-            name: Unique in the step, and the same on all workers.
-            gradients: Whether the values are gradients given to an optimizer.
-            inside: Whether the exchange is within a branch or a loop, where the order of exchanges is not fixed.
+            collective: Which exchange it is.
         """
 
-    def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
-    ) -> tf.Tensor:
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], collective: Collective) -> tf.Tensor:
         """Returns all workers' entries, concatenated along dimension 0 in the order of workers.
 
         Args:
             tensors: One for each worker in `ranks`, [sizes[rank], ...].
             sizes: How many entries each of all workers has; None where only the worker knows.
-            name: Unique in the step, and the same on all workers.
-            gradients: See `reduce`.
-            inside: See `reduce`.
+            collective: Which exchange it is.
         """
 
-    def scatter(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        sizes: Sequence[Sequence[int]],
-        name: str,
-        gradients: bool,
-        inside: bool,
-    ) -> list[list[tf.Tensor]]:
-        """Returns each worker's part of the sums over all workers of values that are ready together.
+    def scatter(self, values: Each, sizes: Sequence[Sequence[int]], collective: Collective) -> list[list[tf.Tensor]]:
+        """Returns each worker's part of the sums over all workers.
 
         Args:
             values: For each value the tensors of the workers in `ranks`, all of one shape and of one type.
             sizes: For each value, of how many entries along dimension 0 each of all workers gets the sum.
-            name: See `reduce`.
-            gradients: See `reduce`.
-            inside: See `reduce`.
+            collective: Which exchange it is.
 
         Returns:
             For each value the tensors of the workers in `ranks`, [sizes[rank], ...].
         """
 
     def swap(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        counts: Sequence[tf.Tensor],
-        name: str,
-        num_bytes: int,
-        gradients: bool,
-        inside: bool,
+        self, values: Each, counts: Sequence[tf.Tensor], num_bytes: int, collective: Collective
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """Sends entries along dimension 0 from each worker to each.
 
         Args:
             values: For each value the tensors of the workers in `ranks`; first come the entries for worker 0.
             counts: For each of these workers, how many entries of every value go to each of all workers; int32 [workers].
-            name: See `reduce`.
             num_bytes: All workers together send at most so many, for the batch with which the step is divided; 0 if that is not
                 known.
-            gradients: Whether the values belong to gradients given to an optimizer.
-            inside: See `reduce`.
+            collective: Which exchange it is.
 
         Returns:
             For each value what the workers in `ranks` get, in the order of workers; and for each worker how many entries come
@@ -118,10 +111,10 @@ class Exchanged:
     is_gradient: bool = False
 
 
-class Alone:
+class Alone(Exchange):
     """The first worker without others to exchange with, to see how a step is divided without running it."""
 
-    in_turn: frozenset[str] = frozenset()
+    in_turn = frozenset[str]()
     on_cpu = True
     is_near = False
 
@@ -129,39 +122,18 @@ class Alone:
         self.num_workers = num_workers
         self.ranks: tuple[int, ...] = (0,)
 
-    def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
-    ) -> list[tf.Tensor]:
-        """See `Exchange.reduce`."""
+    def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
         return [tf.identity(tensor) for (tensor,) in values]
 
-    def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
-    ) -> tf.Tensor:
-        """See `Exchange.gather`."""
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], collective: Collective) -> tf.Tensor:
         (mine,) = tensors
         others = tf.concat([[sum(value_of(size or 0) for size in sizes[1:])], tf.shape(mine)[1:]], 0)
         return tf.concat([mine, tf.zeros(others, mine.dtype)], 0)
 
-    def scatter(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        sizes: Sequence[Sequence[int]],
-        name: str,
-        gradients: bool,
-        inside: bool,
-    ) -> list[list[tf.Tensor]]:
-        """See `Exchange.scatter`."""
+    def scatter(self, values: Each, sizes: Sequence[Sequence[int]], collective: Collective) -> list[list[tf.Tensor]]:
         return [[tensor[: own[0]]] for (tensor,), own in zip(values, sizes, strict=True)]
 
     def swap(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        counts: Sequence[tf.Tensor],
-        name: str,
-        num_bytes: int,
-        gradients: bool,
-        inside: bool,
+        self, values: Each, counts: Sequence[tf.Tensor], num_bytes: int, collective: Collective
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-        """See `Exchange.swap`."""
         return [[tf.identity(t) for t in tensors] for tensors in values], [tf.identity(each) for each in counts]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.division.output_shapes import broadcast, same
+from fdt.division.shape_rules import broadcast, same
 from fdt.program.size import Dim, Size, value_of
 
 if TYPE_CHECKING:

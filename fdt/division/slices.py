@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division.conversions import taken
-from fdt.division.output_shapes import picked
+from fdt.division.slice_shapes import picked
 from fdt.division.walker import Node, for_divided
 from fdt.program.body import Wire
 from fdt.program.layout import Divided, joined, shares

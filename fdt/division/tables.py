@@ -41,7 +41,7 @@ class _Uses:
         self._num_lookups = 0
 
     def are_lookups(self, handle: tf.Tensor) -> bool:
-        """Whether rows are looked up, and nothing else reads the variable."""
+        """Whether the variable is read only by row lookups."""
         return self._allows(handle, ()) and self._num_lookups > 0
 
     def _allows(self, tensor: tf.Tensor, calls: tuple[Any, ...]) -> bool:

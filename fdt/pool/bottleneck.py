@@ -93,7 +93,7 @@ def _of_computation(found: dict[str, float], slowest: str) -> str:
 
 
 def _slowest(usage: Sequence[job_pb2.WorkerUsage]) -> str:
-    """Returns a sentence on the slowest worker, if a step takes it much longer than the fastest; else ""."""
+    """Returns a sentence on the slowest worker if its steps take much longer than those of the fastest, otherwise ""."""
     each = sorted((u.compute_s / u.steps, u.rank) for u in usage if u.steps and u.compute_s)
     if len(each) < 2 or each[-1][0] < _SLOW * each[0][0]:
         return ""

@@ -55,7 +55,7 @@ class EventLog:
         before: Iterable[Job],
         placing: Any,
     ) -> dict[str, Processes]:
-        """Records the state's constructor arguments; returns `modes` wrapped so that their results are recorded, too."""
+        """Records the state's constructor arguments; returns `modes` in wrappers that record their results."""
         self._write(
             version=dict(host_versions()),
             num_workers=num_workers,

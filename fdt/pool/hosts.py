@@ -61,7 +61,7 @@ class Host(Protocol):
         """Dismisses the host; `spare` means that the host has no fault, but no job needs it."""
 
 
-class OwnHost:
+class OwnHost(Host):
     """The pool's own machine."""
 
     def __init__(
@@ -101,7 +101,6 @@ class OwnHost:
         self._bounds, self._num_workers = config.bounds, config.num_workers
 
     def memory_of_each(self, num_workers: int) -> int | None:
-        """See `Host.memory_of_each`."""
         return self._bounds.memory_of_each(min(num_workers, self._num_workers)) if self._num_workers else None
 
     def start(self, worker: str, mode: str) -> None:
@@ -133,7 +132,7 @@ class OwnHost:
         """Does nothing: the pool's own machine stays until the pool ends."""
 
 
-class JoinedHost:
+class JoinedHost(Host):
     """A host that joined the pool; instructions are sent to it on the stream that it has opened.
 
     Attributes:
@@ -159,7 +158,6 @@ class JoinedHost:
         self._worker_memory_bytes, self._all_memory_bytes = hello.worker_memory_bytes, hello.all_memory_bytes
 
     def memory_of_each(self, num_workers: int) -> int | None:
-        """See `Host.memory_of_each`."""
         shared = self._all_memory_bytes // max(1, min(num_workers, self.num_workers))
         return min(self._worker_memory_bytes, shared) or None
 

@@ -24,7 +24,7 @@ _LOST = "its pool ended"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A job's row in the journal; the fields have the meanings of those of `fdt.pool.state.entities.Job`."""
+    """A job's row in the journal; its fields are those of `fdt.pool.state.entities.Job`."""
 
     name: str
     state: str

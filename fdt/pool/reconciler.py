@@ -18,8 +18,8 @@ from pathlib import Path
 from fdt.base import log
 from fdt.base.config import Timing
 from fdt.errors import FdtError, UsageError
+from fdt.pool.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
 from fdt.pool.state import events
-from fdt.scheduling.request import HostRequest, Observation, Rendering, Scheduler, SchedulerUnreachableError
 from fdt.worker.processes import last_words
 
 # After this many hosts in a row have ended without being able to serve a job, no more are requested.

@@ -23,6 +23,7 @@ from fdt.pool.access import WRONG_TOKEN, Access
 from fdt.pool.audit import AuditLog
 from fdt.pool.examiner import Examiner
 from fdt.pool.reconciler import Reconciler
+from fdt.pool.scheduling.request import HostRequest, find_scheduler
 from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.hosts import Hosts
 from fdt.pool.services.jobs import Jobs
@@ -33,7 +34,6 @@ from fdt.pool.state_folder import StateFolder
 from fdt.pool.supervisor import Supervisor
 from fdt.pool.token_file import OPERATOR, TokenFile
 from fdt.pool.worker_keys import WorkerKeys
-from fdt.scheduling.request import HostRequest, find_scheduler
 from fdt.transport import rpc
 from fdt.transport.rate_limits import RateLimiter
 from fdt.v1 import blobs_pb2, host_pb2, job_pb2, pool_pb2, worker_pb2

@@ -62,7 +62,7 @@ def is_like_an_operation(name: str) -> bool:
 
 
 def check_admissible(op: str) -> None:
-    """Looks at the name of an operation that an operator wants to admit besides.
+    """Checks the name of an additional operation that an operator wants to admit.
 
     Raises:
         ValueError: It is none, or what it does is not for a program.
@@ -228,7 +228,7 @@ class _Body:
                 self._admit_attribute(within + name, rule, content)
 
     def _admit_attribute(self, name: str, rule: Rule | None, content: Iterable[tuple[Any, Any]]) -> None:
-        """Looks at what an attribute holds besides numbers and shapes: fields, and what is in them."""
+        """Checks the fields of an attribute, and their contents; numbers and shapes need no check."""
         if rule is None and name[:1] == "_":
             self._refuse(name, "the pool does not know it. Export the program without it.")
         for field, value in content:

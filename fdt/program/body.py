@@ -34,14 +34,14 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A tensor's type, and its shape as far as it is known."""
+    """A tensor's type and its shape; unknown dimensions are None."""
 
     dtype: tf.DType
     shape: tuple[int | None, ...] | None
 
 
 class Sketch:
-    """Operations that Python code made in a graph of their own, to be copied into functions as often as needed."""
+    """Operations that Python code made in a separate graph; functions get copies of them."""
 
     def __init__(self, make: Callable[..., Any], given: Sequence[Spec]) -> None:
         """Makes the operations.
@@ -198,10 +198,6 @@ class Body:
     @property
     def _argument_names(self) -> set[str]:
         return {argument.name for argument in self._arguments}
-
-    def last(self) -> str:
-        """Returns the name of the node that was written last."""
-        return self._nodes[-1].name
 
     def finished(self, name: str, outputs: Sequence[Wire], captured: Sequence[Wire]) -> function_pb2.FunctionDef:
         """Returns the function.

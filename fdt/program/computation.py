@@ -1,4 +1,4 @@
-"""How TensorFlow computes, as far as a script says so outside its graph: by XLA, deterministically, in TensorFloat-32.
+"""The settings of TensorFlow that a script makes outside its graph: XLA, determinism, TensorFloat-32.
 
 On a CPU a worker does not compile where the script does: results would be those of another compiler on each side of a division,
 and XLA's are not faster there.

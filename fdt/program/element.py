@@ -123,36 +123,31 @@ class Element:
 
 
 @dataclasses.dataclass(frozen=True)
-class Dense:
+class Dense(Leaf):
     """Numbers."""
 
     spec: tf.TensorSpec
 
     def specs(self) -> list[tf.TensorSpec]:
-        """See `Leaf`."""
         return [self.spec]
 
     def encode(self, value: Any) -> list[np.ndarray]:
-        """See `Leaf`."""
         return [np.ascontiguousarray(value)]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """See `Leaf`."""
         return arrays[0]
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class Text(Leaf):
     """Strings of any length: each byte plus one, padded with zeros."""
 
     shape: tf.TensorShape
 
     def specs(self) -> list[tf.TensorSpec]:
-        """See `Leaf`."""
         return [tf.TensorSpec([*self.shape.as_list(), None], tf.uint16)]
 
     def encode(self, value: Any) -> list[np.ndarray]:
-        """See `Leaf`."""
         strings = np.asarray(value)
         encoded = [s.encode() if isinstance(s, str) else bytes(s) for s in strings.reshape(-1)]
         longest = max(map(len, encoded), default=0)
@@ -162,42 +157,37 @@ class Text:
         return [padded.reshape(*strings.shape, longest)]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """See `Leaf`."""
         symbols = tf.constant([b"", *(bytes([code]) for code in range(256))])
         strings = tf.strings.reduce_join(tf.gather(symbols, tf.cast(arrays[0], tf.int32)), axis=-1)
         return tf.ensure_shape(strings, self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
-class Ragged:
+class Ragged(Leaf):
     """Rows of different lengths: padded values, and the lengths."""
 
     values: Leaf
     spec: tf.RaggedTensorSpec
 
     def specs(self) -> list[tf.TensorSpec]:
-        """See `Leaf`."""
         return [*self.values.specs(), tf.TensorSpec([None], self.spec.row_splits_dtype)]
 
     def encode(self, value: Any) -> list[np.ndarray]:
-        """See `Leaf`."""
         return [*self.values.encode(value.to_tensor().numpy()), value.row_lengths().numpy()]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """See `Leaf`."""
         *padded, lengths = arrays
         values = self.values.decode(padded)
         return tf.RaggedTensor.from_tensor(values, lengths, row_splits_dtype=self.spec.row_splits_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
-class Sparse:
+class Sparse(Leaf):
     """Sparse tensors: padded values and places of each row, their number, and the dense shape."""
 
     spec: tf.SparseTensorSpec
 
     def specs(self) -> list[tf.TensorSpec]:
-        """See `Leaf`."""
         inner = self.spec.shape.rank - 1
         return [
             tf.TensorSpec([None, None], self.spec.dtype),
@@ -207,7 +197,6 @@ class Sparse:
         ]
 
     def encode(self, value: Any) -> list[np.ndarray]:
-        """See `Leaf`."""
         value = tf.sparse.reorder(value)
         rows, *inner_shape = value.dense_shape.numpy().tolist()
         indices, entries = value.indices.numpy(), value.values.numpy()
@@ -219,7 +208,6 @@ class Sparse:
         return [values, places, counts, np.tile(np.array(inner_shape, np.int64), (rows, 1))]
 
     def decode(self, arrays: Sequence[tf.Tensor]) -> Any:
-        """See `Leaf`."""
         values, places, counts, inner_shape = arrays
         here = tf.sequence_mask(counts, tf.shape(values)[1])
         rows = tf.where(here)[:, :1]

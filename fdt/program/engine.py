@@ -47,7 +47,7 @@ def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
     TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
     """
     large = sum(piece.nbytes for piece in pieces) > _ASSIGNED_BYTES and pieces[0].ndim > 0 and _has_rows(variable)
-    if not large or (native := optional("fdt.update")) is None:
+    if not large or (native := optional("fdt.program.update")) is None:
         variable.assign(joined(pieces))
         return
     start = 0

@@ -29,7 +29,7 @@ from fdt.transport import wire
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What an attribute may hold besides numbers, types and shapes.
+    """The content that an attribute may have, in addition to numbers, types and shapes.
 
     Attributes:
         says: The same in words.

@@ -173,7 +173,7 @@ class RowReader:
         return [(num_rows, *spec.shape.as_list()) for spec in self._specs]
 
     def expect(self, rows: np.ndarray) -> None:
-        """Begins to read a batch, as far as there is room; batches are taken in the order in which they are expected.
+        """Begins to read a batch if there is room; batches must be taken in the order of these calls.
 
         Args:
             rows: int64 [batch].
@@ -186,7 +186,7 @@ class RowReader:
         self._told.append(rows)
 
     def take(self, rows: np.ndarray) -> list[tf.Tensor]:
-        """Returns the tensors [batch, ...] of a batch, for each input of the step; reads what nobody expected at once.
+        """Returns a tensor [batch, ...] for each input of the step; reads a batch now if it was not expected.
 
         Args:
             rows: int64 [batch].

@@ -252,7 +252,7 @@ def _sum(terms: Iterable[tuple[Product, int]], conditions: Conditions) -> Dim:
 
 
 def _quotient(size: Any, by: Any, conditions: Conditions) -> Any:
-    """Returns the quotient, rounded down: a polynomial where a product divides each term, else an atom."""
+    """Returns the quotient, rounded down: a polynomial if the divisor divides each term, otherwise an atom."""
     given, divisor = _terms(size), _terms(by)
     if given is None or divisor is None:
         return NotImplemented

@@ -227,7 +227,7 @@ class HostStore(BlobStore):
 
 
 class _Kept:
-    """The bytes of a blob that is being fetched: in memory if they are few, else in a file without a name, which is mapped.
+    """The bytes of a blob that is being fetched: in memory if they are few, otherwise in an unnamed, memory-mapped file.
 
     So a client that fetches a model does not have it twice in memory, from a pool of its own or from another.
     """

@@ -243,7 +243,7 @@ class BlobStore:
             return self.path(ref).name in self._users.get(user, {})
 
     def release(self, user: str, refs: Iterable[blobs_pb2.BlobRef] | None = None) -> list[blobs_pb2.BlobRef]:
-        """Ends a user's use of these blobs, or of all its blobs; returns the released ones."""
+        """Releases a user's claim on these blobs, or on all its blobs; returns the blobs that it had claimed."""
         with self._lock:
             used = self._users.get(user, {})
             names = list(used) if refs is None else [self.path(ref).name for ref in refs]

@@ -103,7 +103,7 @@ class _Folders:
         self._resolved: dict[bytes, bytes] = {}
 
     def files(self, names: Sequence[bytes], sizes: np.ndarray) -> list[bytes]:
-        """Returns the files of these names, resolved.
+        """Returns the resolved paths of these files.
 
         Args:
             names: Absolute paths.

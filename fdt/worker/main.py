@@ -338,7 +338,7 @@ class Worker:
         self._send(job_pb2.Event(drained=drained))
 
     def _drained(self, drain: job_pb2.Drain) -> job_pb2.Drained:
-        """Returns the requested state; while some variables have no values, the state of those that have."""
+        """Returns the requested state of all variables that have values."""
         self._assigned.require(drain.program, drain.variables)
         assigned = self._assigned.assigned(drain.program)
         if assigned is None or drain.variables:

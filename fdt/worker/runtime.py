@@ -76,11 +76,6 @@ class Placement:
     pool_takes_part: bool = False
     tunnelled: bool = False
 
-    @classmethod
-    def own(cls, num_workers: int) -> "Placement":
-        """Returns a placement of all workers on the pool's own machine."""
-        return cls((Place(),) * num_workers)
-
     @property
     def processes(self) -> tuple[tuple[Place, int], ...]:
         """The places of the job's processes, in the order of the ranks, each once and with its number of workers."""
@@ -91,11 +86,6 @@ class Placement:
     def hosts(self) -> tuple[str, ...]:
         """The names of the hosts, each once, in the order of the ranks."""
         return tuple(place.host for place, _ in self.processes)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether all workers are on the pool's own machine, so that loopback is enough."""
-        return set(self.hosts) <= {self.pool.host}
 
 
 # In every network connected by tunnels, the process with rank k has the address 127.0.1.(k+1) and a port to itself.

@@ -51,7 +51,7 @@ _TRIAL_LIMIT_S = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """The paths that one process may reach besides those that every program needs.
+    """The paths that one process may access, in addition to those that every program needs.
 
     Attributes:
         folder: Its own folder, in which it may write, its HOME and its temporary folder; None if it may write no files.

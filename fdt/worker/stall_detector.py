@@ -54,7 +54,7 @@ class StallWatch:
             self._asked += steps
 
     def look(self, done: int, now_s: float, cores: float = 1.0) -> float | None:
-        """Returns the seconds since a step has ended, if that is too long; else None.
+        """Returns the seconds since the last step ended if they are above the limit, otherwise None.
 
         Args:
             done: The number of finished steps.

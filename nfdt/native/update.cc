@@ -1,6 +1,6 @@
 // The operations that apply an optimizer's update to vectors and to tables, entry by entry, in one pass over memory.
 //
-// The formula for an entry is in fdt/update/native/formulas.h.
+// The formula for an entry is in fdt/program/update/native/formulas.h.
 //
 // A delayed gradient of vectors is compensated in the same pass, block by block. The clip depends on a whole tensor, but has no
 // effect while no parameter has moved far: with ŝ >= (1 - m) g² a correction λ0 g² Δ / √ŝ is no longer than the clip κ |g|

@@ -9,7 +9,7 @@ import pytest
 
 from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
-from fdt.scheduling.request import HostRequest, Rendering, find_renderer
+from fdt.pool.scheduling.request import HostRequest, Rendering, find_renderer
 
 NAMES = sorted(point.name for point in metadata.entry_points(group="fdt.schedulers"))
 # What a scheduler must be told.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fdt.base.native import library
 from fdt.division import divide
 from fdt.division.divide import Input
 from fdt.division.exchange import Alone
@@ -295,6 +296,8 @@ def test_a_rule_gives_what_the_operation_gives(name: str, data: st.DataObject) -
 def test_every_rule_is_of_an_operation_that_there_is() -> None:
     from tensorflow.python.framework import op_def_registry
 
+    # Registers our own operations.
+    library("fdt.program.update")
     assert [name for name in RULES if op_def_registry.get(name) is None] == []
 
 

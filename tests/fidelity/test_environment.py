@@ -27,7 +27,7 @@ _PYTHON = [sys.executable]
 _ALONE = "import sys; from fdt.script import runner; sys.exit(runner.finish(runner.run(sys.argv[1], sys.argv[2:])))"
 _STAND_IN = """
 import contextlib, sys, types
-from fdt.cli import main as cli
+from fdt.cli import main as cli, settings
 
 class Session(contextlib.nullcontext):
     distributed, verification = True, None
@@ -35,12 +35,11 @@ class Session(contextlib.nullcontext):
     close = write_report = lambda self, status: None
 
 sys.modules["fdt.client.session"] = types.SimpleNamespace(Session=Session)
-sys.modules["fdt.capture"] = types.SimpleNamespace(
-    Training=lambda session: None, hooks=lambda _, **__: contextlib.nullcontext()
-)
+sys.modules["fdt.capture"] = types.SimpleNamespace(hooks=lambda _, **__: contextlib.nullcontext())
+sys.modules["fdt.capture.purpose"] = types.SimpleNamespace(Training=lambda session: None)
 import fdt
 fdt.capture = sys.modules["fdt.capture"]
-cli.require_launchers = lambda modes: None
+settings.require_launchers = lambda modes: None
 sys.exit(cli.main(["run", *sys.argv[1:]]))
 """
 

@@ -1,19 +1,19 @@
 """The formulas that are compiled, from Keras's own optimizers.
 
-`python -m tests.helpers.formulas > fdt/update/native/formulas.h` writes them.
+`python -m tests.helpers.formulas > fdt/program/update/native/formulas.h` writes them.
 """
 
 import keras
 
-from fdt.update.formula import Formula
+from fdt.program.update.formula import Formula
 from nfdt.rules import make_rule
 from tests.helpers.programs import servers, traced
 from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 _ABOUT = """\
-// What usual optimizers do to an entry, as `fdt/update/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
-// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h are sums of
-// what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
+// What usual optimizers do to an entry, as `fdt/program/update/formula.py` writes it down: g is the gradient, s0 ... are
+// scalars, i0 is what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h
+// are sums of what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
 // Made by `python -m tests.helpers.formulas`.
 """
 _OPTIMIZERS = keras.optimizers

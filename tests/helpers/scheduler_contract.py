@@ -11,7 +11,7 @@ import pytest
 from fdt.base.config import Network, PlacingConfig
 from fdt.errors import UsageError
 from fdt.pool.reconciler import shared_folder, write
-from fdt.scheduling.request import HostRequest, Observation, Scheduler
+from fdt.pool.scheduling.request import HostRequest, Observation, Scheduler
 from tests.helpers.waiting import wait_until
 
 _LIMIT_S = 60.0

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from fdt.division.exchange import Collective, Each, Exchange
 from fdt.program.layout import Combine
 from fdt.program.size import Dim
 
 
-class Together:
+class Together(Exchange):
     """All workers in one graph: the exchange is a sum or a concatenation."""
 
-    in_turn: frozenset[str] = frozenset()
+    in_turn = frozenset[str]()
     on_cpu = True
     is_near = False
 
@@ -19,39 +20,18 @@ class Together:
         self.num_workers = num_workers
         self.ranks = tuple(range(num_workers))
 
-    def reduce(
-        self, values: Sequence[Sequence[tf.Tensor]], combine: Combine, name: str, gradients: bool, inside: bool
-    ) -> list[tf.Tensor]:
-        """See `Exchange.reduce`."""
+    def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
         return [_reduced(tensors, combine) for tensors in values]
 
-    def gather(
-        self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], name: str, gradients: bool, inside: bool
-    ) -> tf.Tensor:
-        """See `Exchange.gather`."""
+    def gather(self, tensors: Sequence[tf.Tensor], sizes: Sequence[Dim | None], collective: Collective) -> tf.Tensor:
         return tf.concat(list(tensors), 0)
 
-    def scatter(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        sizes: Sequence[Sequence[int]],
-        name: str,
-        gradients: bool,
-        inside: bool,
-    ) -> list[list[tf.Tensor]]:
-        """See `Exchange.scatter`."""
+    def scatter(self, values: Each, sizes: Sequence[Sequence[int]], collective: Collective) -> list[list[tf.Tensor]]:
         return [tf.split(_reduced(tensors, Combine.SUM), own, 0) for tensors, own in zip(values, sizes, strict=True)]
 
     def swap(
-        self,
-        values: Sequence[Sequence[tf.Tensor]],
-        counts: Sequence[tf.Tensor],
-        name: str,
-        num_bytes: int,
-        gradients: bool,
-        inside: bool,
+        self, values: Each, counts: Sequence[tf.Tensor], num_bytes: int, collective: Collective
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-        """See `Exchange.swap`."""
         received = []
         for tensors in values:
             sent = [

@@ -26,7 +26,7 @@ CHILDREN = {
     "fdt.worker.forkserver": "it passes on orders of its pool, and bytes of logs that it does not read",
     "fdt.worker.sandbox": "it tries the walls",
     "fdt.pool.server": "it is the control process itself, in a process of its own",
-    "fdt.scheduling.ray_driver": "Ray starts processes; whoever is let into its cluster runs anything there anyway",
+    "fdt.pool.scheduling.ray_driver": "Ray starts processes; whoever is let into its cluster runs anything there anyway",
     "fdt": "it runs what its user gave it: a script, or the start of a host",
     "fdt.script.file_overlay": "it runs what its user gave it, a script",
     "fdt.cli.detached": "it runs what its user gave it, a script",

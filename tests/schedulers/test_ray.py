@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdt.scheduling.ray import Ray
+from fdt.pool.scheduling.ray import Ray
 from tests.helpers.placed import DIGITS, LIMIT_S, Pool, figures, hosts_of, left_alone, serving
 from tests.helpers.processes import PYTHON, background, run, run_python
 from tests.helpers.ray import Cluster, ray_cluster

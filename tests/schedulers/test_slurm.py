@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdt.scheduling.slurm import Slurm
+from fdt.pool.scheduling.slurm import Slurm
 from tests.helpers.placed import DIGITS, LIMIT_S, Pool, figures, left_alone, serving
 from tests.helpers.processes import PYTHON, background, run, run_python
 from tests.helpers.scheduler_contract import SchedulerContract, silent  # noqa: F401

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from fdt.errors import UsageError
-from fdt.update.cut import cut
-from fdt.update.parameter_groups import find_units
+from fdt.program.update.cut import cut
+from fdt.program.update.parameter_groups import find_units
 from fdt.v1 import program_pb2
 from nfdt.feed import Arrays
 from nfdt.layout import lay_out

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import fdt.update.formula
-from fdt.update.formula import Formula
+import fdt.program.update.formula
+from fdt.program.update.formula import Formula
 from nfdt.compensation import Late, compensate, unknown_moves
 from nfdt.one_pass import OnePass, TablePass
 from nfdt.rows import by_row
@@ -23,9 +23,9 @@ from tests.servers.test_cut import WORDS, X, Y, dense_model, embedding_model
 
 
 def test_the_header_has_what_keras_traces() -> None:
-    found = Path(fdt.update.formula.__file__).parent / "native" / "formulas.h"
+    found = Path(fdt.program.update.formula.__file__).parent / "native" / "formulas.h"
     assert found.read_text() == header(), (
-        "make it again: python -m tests.helpers.formulas > fdt/update/native/formulas.h"
+        "make it again: python -m tests.helpers.formulas > fdt/program/update/native/formulas.h"
     )
 
 
@@ -95,12 +95,12 @@ def test_rows_that_are_not_there_are_refused() -> None:
 
 
 def momentum() -> Formula:
-    text = next(text for text, name in fdt.update.formula._compiled().items() if name == "table_momentum")
+    text = next(text for text, name in fdt.program.update.formula._compiled().items() if name == "table_momentum")
     return Formula(text, ("sum",), (("momentum", 0),), is_exact=True)
 
 
 def sgd(places: Sequence[int], parameters: tf.Variable, rate: float = 0.5) -> OnePass:
-    text = next(text for text, name in fdt.update.formula._compiled().items() if name == "sgd")
+    text = next(text for text, name in fdt.program.update.formula._compiled().items() if name == "sgd")
     scalars = [tf.constant(rate, parameters.dtype)]
     return OnePass(Formula(text, ("gradient",), (("rate", 0),), is_exact=True), lambda _: scalars, [parameters], places)
 

@@ -14,7 +14,7 @@ import pytest
 
 from fdt.base.config import Credentials, RunConfig, ServeConfig
 from fdt.base.worker_bounds import Bounds
-from fdt.cli import command_line, doctor, option_values, pool_commands, settings
+from fdt.cli import command_line, doctor, option_values, pool_commands, serve, settings
 from fdt.cli import main as cli
 from fdt.errors import FdtError, PoolUnreachableError, UsageError
 from fdt.script import runner
@@ -393,10 +393,10 @@ def test_a_state_folder_that_cannot_be_made(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert cli._kept(_parse("serve")) is None  # type: ignore[arg-type]
+    assert serve._kept(_parse("serve")) is None  # type: ignore[arg-type]
     assert "will be lost when this pool ends" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--state DIR"):
-        cli._kept(_parse("serve", "--state", str(tmp_path / "file/of")))  # type: ignore[arg-type]
+        serve._kept(_parse("serve", "--state", str(tmp_path / "file/of")))  # type: ignore[arg-type]
 
 
 def test_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -482,11 +482,13 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A session and hooks that do nothing; nothing the run changes in this process is left."""
     import fdt
 
-    capture = types.SimpleNamespace(hooks=lambda _, **__: contextlib.nullcontext(), Training=lambda session: session)
+    capture = types.SimpleNamespace(hooks=lambda _, **__: contextlib.nullcontext())
+    purpose = types.SimpleNamespace(Training=lambda session: session)
     monkeypatch.setitem(sys.modules, "fdt.client.session", types.SimpleNamespace(Session=_Session))
     monkeypatch.setitem(sys.modules, "fdt.capture", capture)
+    monkeypatch.setitem(sys.modules, "fdt.capture.purpose", purpose)
     monkeypatch.setattr(fdt, "capture", capture, raising=False)
-    monkeypatch.setattr(cli, "require_launchers", lambda _: None)
+    monkeypatch.setattr(settings, "require_launchers", lambda _: None)
     monkeypatch.setattr(_Session, "failure", None)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -730,7 +732,7 @@ def test_after_a_syntax_error_nothing_more_is_said(
 
 def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second() -> None:
     code = (
-        "import os, signal; from fdt.cli import main as cli\n"
+        "import os, signal; from fdt.cli import serve as cli\n"
         "leave = cli._stop_on_signals(); leave.append(lambda: print('leaves'))\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "try: os.kill(os.getpid(), signal.SIGTERM); print('goes on')\n"
@@ -743,7 +745,7 @@ def test_serve_puts_its_jobs_away_at_the_first_sigterm_and_stops_at_the_second()
 
 def test_a_stop_that_is_lost_in_a_destructor_is_asked_for_again() -> None:
     code = (
-        "import os, signal, threading; from fdt.cli import main as cli\n"
+        "import os, signal, threading; from fdt.cli import serve as cli\n"
         "class Lost:\n    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
         "cli._AGAIN_S = 0.05; cli._stop_on_signals()\n"
         "try: Lost(); print('goes on'); threading.Event().wait(50); print('was never stopped')\n"
@@ -759,7 +761,7 @@ def test_commands_clients_and_the_control_process_load_no_tensorflow() -> None:
     modules = (
         "fdt.pool.server fdt.pool.supervisor fdt.pool.host fdt.pool.reconciler fdt.pool.examiner fdt.cli.settings "
         "fdt.cli.doctor fdt.cli.setup fdt.cli.pool_commands fdt.cli.detached fdt.client.session fdt.client.job "
-        "fdt.transport.blob_client fdt.worker.tunnel fdt.worker.sandbox fdt.scheduling.slurm hfdt.launch nfdt.launch"
+        "fdt.transport.blob_client fdt.worker.tunnel fdt.worker.sandbox fdt.pool.scheduling.slurm hfdt.launch nfdt.launch"
     ).split()
     code = f"import importlib, sys; list(map(importlib.import_module, {modules})); print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_LIMIT_S, check=True)

@@ -515,7 +515,7 @@ def test_what_a_network_holds() -> None:
 
 def test_placement() -> None:
     one, two = Place("host-1", "10.0.0.2", "eth0"), Place("host-2", "10.0.0.3", "eth0")
-    assert Placement.own(2).is_own and Placement.own(2).hosts == ("",)
+    assert Placement((Place(), Place())).hosts == ("",)
     spread = Placement((Place(), one, one, two))
-    assert not spread.is_own and spread.hosts == ("", "host-1", "host-2")
-    assert not Placement((one, one)).is_own
+    assert spread.hosts == ("", "host-1", "host-2")
+    assert Placement((one, one)).hosts == ("host-1",)

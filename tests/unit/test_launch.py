@@ -8,7 +8,7 @@ from hfdt.launch import ADDRESS, HorovodLauncher
 
 
 def test_ranks_differ_only_in_their_rank() -> None:
-    environments = [dict(HorovodLauncher().environment(Placement.own(3), rank)) for rank in range(3)]
+    environments = [dict(HorovodLauncher().environment(Placement((Place(),) * 3), rank)) for rank in range(3)]
     assert [e.pop("HOROVOD_RANK") for e in environments] == ["0", "1", "2"]
     assert [e.pop("HOROVOD_LOCAL_RANK") for e in environments] == ["0", "1", "2"]
     assert environments[0] == environments[1] == environments[2]

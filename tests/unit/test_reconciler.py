@@ -11,8 +11,8 @@ import pytest
 from fdt.base.config import Network, PlacingConfig, Timing
 from fdt.errors import UsageError
 from fdt.pool.reconciler import Reconciler, shared_folder, write
+from fdt.pool.scheduling.request import File, HostRequest, Observation, Rendering, SchedulerUnreachableError
 from fdt.pool.state.events import Event, HostsRefused, HostsWait
-from fdt.scheduling.request import File, HostRequest, Observation, Rendering, SchedulerUnreachableError
 
 TIMING = dataclasses.replace(Timing(), stop_s=0.0, sweep_s=5.0, look_s=0.01)
 # How far a host came.

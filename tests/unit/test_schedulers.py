@@ -20,11 +20,11 @@ from fdt.base.config import Network, PlacingConfig
 from fdt.base.worker_bounds import Bounds
 from fdt.cli import option_values
 from fdt.errors import UsageError
-from fdt.scheduling.kubernetes import Kubernetes
-from fdt.scheduling.preflight import check, show
-from fdt.scheduling.ray import Ray
-from fdt.scheduling.request import HostRequest, SchedulerUnreachableError, find_renderer, find_scheduler
-from fdt.scheduling.slurm import Slurm
+from fdt.pool.scheduling.kubernetes import Kubernetes
+from fdt.pool.scheduling.preflight import check, show
+from fdt.pool.scheduling.ray import Ray
+from fdt.pool.scheduling.request import HostRequest, SchedulerUnreachableError, find_renderer, find_scheduler
+from fdt.pool.scheduling.slurm import Slurm
 
 GOLDEN = Path(__file__).parent / "golden"
 NETWORK = Network("eth0", "10.0.0.1", "10.0.0.0/16")
@@ -320,7 +320,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Ray]:
     """Ray with a driver that does what a test wants once it is connected."""
 
     def of(code: str) -> Ray:
-        monkeypatch.setattr("fdt.scheduling.ray._COMMAND", [sys.executable, "-c", _CONNECTS + code])
+        monkeypatch.setattr("fdt.pool.scheduling.ray._COMMAND", [sys.executable, "-c", _CONNECTS + code])
         monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
         return Ray()
 
@@ -341,10 +341,10 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(
     scheduler = driver(_LATE)
     scheduler.start(request("ray"))
     with monkeypatch.context() as patch:
-        patch.setattr("fdt.scheduling.ray._LIMIT_S", 0.0)
+        patch.setattr("fdt.pool.scheduling.ray._LIMIT_S", 0.0)
         with pytest.raises(SchedulerUnreachableError, match="no answer"):
             scheduler.stop(["host"])
     assert scheduler.observe("fdt-a", {"host": request("ray")})["host"].waits
-    monkeypatch.setattr("fdt.scheduling.ray._LIMIT_S", 0.0)
+    monkeypatch.setattr("fdt.pool.scheduling.ray._LIMIT_S", 0.0)
     with pytest.raises(SchedulerUnreachableError):
         scheduler.sweep("fdt-a")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fdt.cli import command_line, main, sources
-from fdt.cli.options import COMMANDS, Config, Description, Options, described
+from fdt.cli.option_fields import Description, Options, described
+from fdt.cli.options import COMMANDS, Config
 
 _BOTH = ("sync", "async")
 

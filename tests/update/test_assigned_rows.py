@@ -35,7 +35,7 @@ def test_rows_that_are_not_the_variables_are_refused() -> None:
         (tf.ones([2]), 0),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            library("fdt.update").ops.fdt_assign_rows(variable=variable.handle, rows=rows, start=start)
+            library("fdt.program.update").ops.fdt_assign_rows(variable=variable.handle, rows=rows, start=start)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        library("fdt.update").ops.fdt_assign_rows(variable=variable.handle, rows=tf.ones([1, 2]), start=-1)
+        library("fdt.program.update").ops.fdt_assign_rows(variable=variable.handle, rows=tf.ones([1, 2]), start=-1)
     assert not np.any(variable)

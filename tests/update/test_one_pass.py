@@ -12,8 +12,8 @@ import tensorflow as tf
 from fdt.base.native import library
 from fdt.program.layout import Divided, shares
 from fdt.program.step_program import LoadedProgram, load
-from fdt.update.one_pass import OF_TABLES as OF_ROWS
-from fdt.update.one_pass import OPERATION, in_one_pass
+from fdt.program.update.one_pass import OF_TABLES as OF_ROWS
+from fdt.program.update.one_pass import OPERATION, in_one_pass
 from tests.helpers.divided import DividedStep
 from tests.helpers.formulas import OF_TABLES, OPTIMIZERS
 from tests.helpers.programs import Traced, traced
@@ -179,15 +179,15 @@ def test_what_reads_a_parameter_around_its_update_reads_what_it_read() -> None:
 def test_a_gradient_of_another_size_is_refused() -> None:
     variable = tf.Variable([1.0, 2.0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="A gradient has 3 entries, its variable 2"):
-        library("fdt.update").ops.fdt_update_variables(
+        library("fdt.program.update").ops.fdt_update_variables(
             gradients=[tf.ones([3])], scalars=[tf.constant(0.1)], variables=[variable.handle], formula="sgd"
         )
     with pytest.raises(tf.errors.InvalidArgumentError, match="There is no formula nothing"):
-        library("fdt.update").ops.fdt_update_variables(
+        library("fdt.program.update").ops.fdt_update_variables(
             gradients=[tf.ones([2])], scalars=[tf.constant(0.1)], variables=[variable.handle], formula="nothing"
         )
     read = variable.read_value()
-    library("fdt.update").ops.fdt_update_variables(
+    library("fdt.program.update").ops.fdt_update_variables(
         gradients=[tf.ones([2])], scalars=[tf.constant(0.5)], variables=[variable.handle], formula="sgd"
     )
     assert (read.numpy().tolist(), variable.numpy().tolist()) == ([1.0, 2.0], [0.5, 1.5])

@@ -83,7 +83,6 @@ class KerasCheck(KerasHooks["CheckedRun"]):
         return history
 
     def awaiting_data(self) -> Reader | None:
-        """See `DataHooks`."""
         evaluation = self._evaluation
         return super().awaiting_data() if evaluation is None or evaluation.batches is not None else evaluation
 

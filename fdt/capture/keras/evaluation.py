@@ -22,14 +22,11 @@ from fdt.capture.keras.run import Run
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.answers import StepResult
+from fdt.client.answers import Answer, StepResult
 from fdt.client.data import ArrayBatches, ReadBatches, RowBatches
 from fdt.client.job import Job
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
-from fdt.v1 import job_pb2
-
-_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Evaluation:
@@ -78,11 +75,9 @@ class Evaluation:
         self._refreshing = Refreshing()
 
     def missing(self, batches: ReadBatches) -> str:
-        """See `Reader`."""
         return "" if self._training is None else self._training.missing(batches)
 
     def takes(self, batches: ArrayBatches) -> bool:
-        """See `Reader`."""
         return True
 
     def check_streamed(self, reader: str) -> None:
@@ -169,7 +164,7 @@ class Evaluation:
                 self._logs = self._step.traced.placeholder()
             self._send(items)
             if self.shows_each_batch():
-                self._refresh_logs(len(items))
+                self._show_newest(len(items))
         return self._logs
 
     def _send(self, items: Sequence[Any], results: bool = False) -> list[StepResult | None]:
@@ -185,18 +180,17 @@ class Evaluation:
         variables.ran(self._step)
         return sent
 
-    def _refresh_logs(self, steps: int) -> None:
-        """Gives the progress bar the newest numbers, as `Run` does in training."""
+    def _show_newest(self, steps: int) -> None:
+        """Gives the progress bar the newest numbers; waits for them only in the first and last step, as in training."""
         assert self._lent is not None and self._step is not None
-        job, program = self._lent[0], self._step.program
         if self._in_epoch in (steps, self.steps_in_epoch):
             self._logs = self._pull()
-            return
-        for drain in self._refreshing.arrived():
-            answer = drain.result()
-            self._step.state.accept(answer.state, answer.contents)
-            self._logs = self._step.traced.logs(answer.outputs)
-        self._refreshing.sent(steps, job.ahead, lambda: job.request(program, _METRICS_SO_FAR))
+        else:
+            self._refreshing.refresh(self._step, self._lent[0], steps, self._show)
+
+    def _show(self, answer: Answer) -> None:
+        assert self._step is not None
+        self._logs = self._step.traced.logs(answer.outputs)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -252,11 +246,9 @@ class ScriptedEvaluation(Evaluation):
         return made.known(batches.element, batches.rows) is not None and self._training.has(batches)
 
     def shows_each_batch(self) -> bool:
-        """See `Evaluation`."""
         return self._arguments["verbose"] not in (0, 2)
 
     def line(self) -> str:
-        """See `Evaluation`."""
         if isinstance(self.batches, ArrayBatches):
             return f"{self.what} runs on the workers, on {self.batches.num_rows:,} rows that they have"
         return super().line()

@@ -39,12 +39,10 @@ class KerasFit(KerasHooks[Run]):
         self._on_batch: OnBatchRun | None = None
 
     def install(self, patches: Patches, row_numbers: RowNumbers) -> None:
-        """See `KerasHooks`."""
         self._validation.install(patches)
         super().install(patches, row_numbers)
 
     def awaiting_data(self) -> Reader | None:
-        """See `DataHooks`."""
         return super().awaiting_data() or self._validation.awaiting_data()
 
     def _num_batches(self, epoch: int) -> float:

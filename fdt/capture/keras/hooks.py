@@ -44,11 +44,9 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         self._keras.hook_fit(patches, self)
 
     def awaiting_data(self) -> Reader | None:
-        """See `DataHooks`."""
         return self._run if self._run is not None and self._run.batches is None else None
 
     def rows_of(self, dataset: Any) -> tuple[RowBatches, Any] | None:
-        """See `DataHooks`."""
         run, tree = self.awaiting_data(), self._keras.tree
         # To make one batch of several (--batch per-worker), one has to know how the data set continues.
         if run is None or run.num_together > 1:

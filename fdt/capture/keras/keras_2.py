@@ -13,7 +13,7 @@ from tf_keras.src.utils.generic_utils import is_default
 
 from fdt.base.patch import Patches
 from fdt.capture.keras import keras_2_step
-from fdt.capture.keras.version import DataHooks, Reader
+from fdt.capture.keras.version import DataHooks, KerasVersion, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.step.inlining import with_autograph
 from fdt.client.data import ArrayBatches, StreamedBatches, is_numbers
@@ -22,34 +22,29 @@ from fdt.client.data import ArrayBatches, StreamedBatches, is_numbers
 _BATCH_SIZE = 32
 
 
-class Keras2:
-    """See `fdt.capture.keras.version.KerasVersion`."""
+class Keras2(KerasVersion):
+    """The package tf_keras."""
 
     callbacks = tf_keras.callbacks
     tree = tf.nest
     trainer = Model
 
     def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
-        """See `KerasVersion`."""
         self._data = _Data(fit)
         self._data.install(patches)
         keras_2_step.hook_metrics(patches)
 
     def is_default(self, hook: Any) -> bool:
-        """See `KerasVersion`."""
         return bool(is_default(hook))
 
     def is_compiled(self, model: Any) -> bool:
-        """See `KerasVersion`."""
         return bool(model._is_compiled)
 
     def strategy(self, model: Any) -> Any | None:
-        """See `KerasVersion`."""
         strategy = model.distribute_strategy
         return None if strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy() else strategy
 
     def has_own_step(self, model: Any) -> bool:
-        """See `KerasVersion`."""
         return getattr(model.train_step, "__func__", None) is Model.train_step
 
     def trains_nothing(self, model: Any) -> bool:
@@ -57,15 +52,13 @@ class Keras2:
         return False
 
     def converted(self, train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """See `KerasVersion`: Keras 2 has AutoGraph convert a script's own train_step, and the layers that it calls."""
+        """Has AutoGraph convert a script's own train_step, and the layers that it calls."""
         return with_autograph(train_step)
 
     def step_in_place(self, model: Any) -> Any:
-        """See `KerasVersion`."""
         return tf.function(self.converted(model.train_step), autograph=False)
 
     def compute_in_double(self) -> None:
-        """See `KerasVersion`."""
         tf_keras.backend.set_floatx("float64")
 
     def averages_in_bar(self) -> bool:
@@ -73,11 +66,9 @@ class Keras2:
         return True
 
     def steps_per_execution(self, model: Any) -> int:
-        """See `KerasVersion`."""
         return int(model._steps_per_execution.numpy())
 
     def metrics(self, model: Any) -> list[Any]:
-        """See `KerasVersion`."""
         return list(model.metrics)
 
     def building_layers(self, model: Any, rows: int | None) -> contextlib.AbstractContextManager[None]:
@@ -85,17 +76,15 @@ class Keras2:
         return contextlib.nullcontext()
 
     def counter(self, model: Any) -> tf.Variable | None:
-        """See `KerasVersion`: callbacks read it, and steps may."""
+        """Returns the counter of steps: callbacks read it, and steps may."""
         counter: tf.Variable = model._train_counter
         return counter
 
     def counter_of(self, model: Any, function: str) -> tf.Variable | None:
-        """See `KerasVersion`."""
         counter: tf.Variable = model._test_counter if function == "test_function" else model._predict_counter
         return counter
 
     def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
-        """See `KerasVersion`."""
         data = arguments["validation_data"]
         if data is None:
             given = tuple(arguments[name] for name in ("x", "y", "sample_weight"))
@@ -112,7 +101,6 @@ class Keras2:
         )
 
     def read_validation_here(self, model: Any) -> None:
-        """See `KerasVersion`."""
         model._eval_data_handler = self._data.without_numbers(model._eval_data_handler)
 
 

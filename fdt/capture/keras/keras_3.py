@@ -15,14 +15,14 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
 from fdt.base.patch import Patches
-from fdt.capture.keras.version import DataHooks, Reader
+from fdt.capture.keras.version import DataHooks, KerasVersion, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.strategies import is_alone, made_under
 from fdt.client.data import ArrayBatches, Batches, RowBatches, StreamedBatches, is_numbers
 
 
-class Keras3:
-    """See `fdt.capture.keras.version.KerasVersion`."""
+class Keras3(KerasVersion):
+    """The package keras, on TensorFlow."""
 
     callbacks = keras.callbacks
     tree = keras.tree
@@ -35,20 +35,16 @@ class Keras3:
         patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
 
     def is_default(self, hook: Any) -> bool:
-        """See `KerasVersion`."""
         return bool(is_default(hook))
 
     def is_compiled(self, model: Any) -> bool:
-        """See `KerasVersion`."""
         return bool(model.compiled)
 
     def strategy(self, model: Any) -> Any | None:
-        """See `KerasVersion`."""
         strategy = model._distribute_strategy
         return None if is_alone(strategy) else strategy
 
     def has_own_step(self, model: Any) -> bool:
-        """See `KerasVersion`."""
         return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
 
     def trains_nothing(self, model: Any) -> bool:
@@ -70,7 +66,6 @@ class Keras3:
         return tf.function(tf.autograph.experimental.do_not_convert(step), jit_compile=model.jit_compile)
 
     def compute_in_double(self) -> None:
-        """See `KerasVersion`."""
         keras.config.set_floatx("float64")
 
     def averages_in_bar(self) -> bool:
@@ -78,11 +73,9 @@ class Keras3:
         return False
 
     def steps_per_execution(self, model: Any) -> int:
-        """See `KerasVersion`."""
         return int(model.steps_per_execution)
 
     def metrics(self, model: Any) -> list[Any]:
-        """See `KerasVersion`."""
         return [metric for metric in model.metrics if not isinstance(metric, CompileMetrics)]
 
     @contextlib.contextmanager
@@ -105,7 +98,6 @@ class Keras3:
         return None
 
     def read_validation(self, model: Any, arguments: Mapping[str, Any]) -> None:
-        """See `KerasVersion`."""
         data = arguments["validation_data"]
         if data is None:
             given = tuple(arguments[name] for name in ("x", "y", "sample_weight"))
@@ -123,7 +115,6 @@ class Keras3:
         )
 
     def read_validation_here(self, model: Any) -> None:
-        """See `KerasVersion`."""
         model._eval_epoch_iterator._fdt_read_here()
 
 

@@ -16,7 +16,7 @@ from fdt.client.session import Session
 
 
 class OnBatchRun(Run):
-    """The calls of `train_on_batch`, of one or several models: metrics return after each, all else stays on the pool."""
+    """The calls of `train_on_batch` of one or several models: each call returns metrics; variables stay on the pool."""
 
     def __init__(self, session: Session, keras: KerasVersion, model: Any, variables: RemoteVariables):
         super().__init__(session, keras, model, Audience.of_script(), variables)

@@ -3,11 +3,15 @@
 import collections
 from collections.abc import Callable
 
-from fdt.client.answers import Drain
+from fdt.capture.remote import RemoteStep
+from fdt.client.answers import Answer, Drain
+from fdt.client.job import Job
+from fdt.v1 import job_pb2
 
 # Fraction of the steps that the client may be ahead of the workers: after so many steps it asks for metrics again. The answer
 # comes when the workers have made the steps sent before.
 _PART = 0.4
+_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Refreshing:
@@ -16,6 +20,21 @@ class Refreshing:
     def __init__(self) -> None:
         self._steps = 0
         self._drains: collections.deque[Drain] = collections.deque()
+
+    def refresh(self, step: RemoteStep, job: Job, steps: int, show: Callable[[Answer], None]) -> None:
+        """Shows the metrics that have arrived, oldest first, and requests them again after enough steps.
+
+        Args:
+            step: The step whose metrics they are.
+            job: The job that makes it.
+            steps: Number of steps just sent.
+            show: Called with each answer once its metrics are in the script's own objects.
+        """
+        for drain in self.arrived():
+            answer = drain.result()
+            step.state.accept(answer.state, answer.contents)
+            show(answer)
+        self.sent(steps, job.ahead, lambda: job.request(step.program, _METRICS_SO_FAR))
 
     def arrived(self) -> list[Drain]:
         """Removes and returns the answered requests, oldest first."""

@@ -19,15 +19,12 @@ from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.remote import RemoteStep, RemoteVariables, as_tensorflow_error
 from fdt.capture.step.traced_step import TracedStep
-from fdt.client.answers import Answer, Drain, StepResult
+from fdt.client.answers import Answer, StepResult
 from fdt.client.data import ArrayBatches, ReadBatches
 from fdt.client.job import Job
 from fdt.client.report import FitRecord
 from fdt.client.session import Session
 from fdt.errors import FdtError, StepError, UnsupportedError
-from fdt.v1 import job_pb2
-
-_METRICS_SO_FAR = job_pb2.Drain.WHAT_METRICS_SO_FAR
 
 
 class Run(TracedRun):
@@ -66,7 +63,6 @@ class Run(TracedRun):
         self._begin_account()
 
     def missing(self, batches: ReadBatches) -> str:
-        """See `Reader`."""
         return batches.missing(self._job, identified=self.is_elsewhere, mapped=self._config.mapped_folders)
 
     def lacks(self) -> str | None:
@@ -152,10 +148,12 @@ class Run(TracedRun):
         self._variables.ran(self._step)
         first = self._in_epoch == 0
         self._in_epoch += len(items)
-        if self._audience.logs_each_step or (self._audience.progress and self._bar_averages):
+        is_last = self._in_epoch == self.steps_in_epoch
+        if self._audience.logs_each_step or (self._audience.progress and (first or is_last or self._bar_averages)):
+            # After the last step the epoch's end waits anyway, and the figures of a full bar stay on the screen.
             self._pull()
         elif self._audience.progress:
-            self._refresh_logs(len(items), first)
+            self._refreshing.refresh(self._step, self._job, len(items), self._show)
         elif not self._logs:
             # These values are not shown; they have Keras's keys, and the end of the epoch fills them in.
             self._logs = self._step.traced.placeholder()
@@ -262,20 +260,6 @@ class Run(TracedRun):
         self._was_suspended = True
         self._begin_account()
 
-    def _refresh_logs(self, steps: int, first: bool) -> None:
-        """Gives the progress bar the newest numbers; waits for them only in an epoch's first and last step.
-
-        After the last step the epoch's end waits anyway, and the figures of a full bar stay on the screen.
-        """
-        assert self._step is not None
-        program = self._step.program
-        if first or self._in_epoch == self.steps_in_epoch:
-            self._pull()
-            return
-        for drain in self._refreshing.arrived():
-            self._accept(drain)
-        self._refreshing.sent(steps, self._job.ahead, lambda: self._job.request(program, _METRICS_SO_FAR))
-
     def end_epoch(self) -> None:
         """Waits for the epoch's steps and stores their results in the script's own objects."""
         if self._step is None or not (self._in_epoch or self._ran_out):
@@ -316,13 +300,6 @@ class Run(TracedRun):
         assert self._step is not None
         self._show(self._variables.metrics_of(self._job, self._step))
         self._write_summaries()
-
-    def _accept(self, drain: Drain) -> None:
-        """Takes metrics as they were some steps ago."""
-        assert self._step is not None
-        answer = drain.result()
-        self._step.state.accept(answer.state, answer.contents)
-        self._show(answer)
 
     def _show(self, answer: Answer) -> None:
         assert self._step is not None

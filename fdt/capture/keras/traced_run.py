@@ -64,11 +64,10 @@ class TracedRun(abc.ABC):
         return self._config.num_workers if self._config.batch == "per-worker" else 1
 
     def missing(self, batches: ReadBatches) -> str:
-        """See `Reader`; here nobody makes steps."""
+        """Returns "": no worker reads files, because no steps are made."""
         return ""
 
     def takes(self, batches: ArrayBatches) -> bool:
-        """See `Reader`."""
         return self.sends_arrays
 
     def check_streamed(self, reader: str) -> None:

@@ -13,6 +13,7 @@ from fdt.base.usage import usage_since
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
 from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form
+from fdt.capture.loop.calls import Steps
 from fdt.capture.loop.handlers import handles_each_step
 from fdt.capture.loop.pending import PendingTensor
 from fdt.capture.loop.tracing import Call, trace_step
@@ -29,8 +30,8 @@ Show = Callable[[Callable[[], Mapping[str, float]]], None]
 Told = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-class LoopRun:
-    """All steps of the script's own loops; see `fdt.capture.loop.calls.Steps`."""
+class LoopRun(Steps):
+    """All steps of the script's own loops."""
 
     pretends = False
 

@@ -85,7 +85,7 @@ class _Bodies:
     def of(
         self, body: Callable[..., Any], get_state: Any, set_state: Any, cells: Mapping[str, Any], seen: dict[str, Any]
     ) -> "_Body":
-        """Returns the step for a body: an earlier one, if all that the body sees besides tensors is the same."""
+        """Returns the step for a body; reuses an earlier one if all values that the body reads, except tensors, are equal."""
         known = self._steps.setdefault(body.__code__, [])
         for before, step in known:
             if before.keys() == seen.keys() and all(_is_same(before[name], seen[name]) for name in seen):

@@ -103,7 +103,7 @@ class Closure:
         return {t.op.name for operation in self._writing() for t in operation.inputs if t.op.type == _VARIABLE}
 
     def after_updates(self) -> set[str]:
-        """Returns the names of the operations that change variables, and of those that wait for one."""
+        """Returns the names of operations that change variables, or that wait for such an operation."""
         users: dict[str, list[str]] = {}
         for name, operation in self.operations.items():
             for before in (*(tensor.op for tensor in operation.inputs), *operation.control_inputs):

@@ -72,7 +72,7 @@ def _places(graph: Any, operations: Sequence[Any]) -> str:
 
 
 def layer_exchanges(traced: TracedStep, shapes: Sequence[Sequence[int]], config: RunConfig) -> tuple[int, int]:
-    """Returns what two workers exchange in a step besides gradients: the number of collectives, and their bytes.
+    """Returns the number and the bytes of the collectives that two workers run in a step, those of gradients excluded.
 
     Args:
         traced: The step.

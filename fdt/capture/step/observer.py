@@ -233,7 +233,7 @@ class StepObserver:
     def _gradient(
         self, original: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Exchanges gradients where the script's own step gets them, so that it goes on with those of all workers.
+        """Exchanges gradients where the script's own step computes them; its next operations use the sum over all workers.
 
         Gradients that another tape differentiates are not exchanged: they are not the step's.
         """
@@ -279,7 +279,7 @@ class StepObserver:
 
     @property
     def _names_own_rows(self) -> bool:
-        """Whether the names of these functions are used: by --relax, or by `fdt check`, which tells what --relax would save."""
+        """Whether the names of these functions are needed: for --relax, or for `fdt check`, which says what it would save."""
         config = self._config
         divides = config.mode == "sync" and config.num_workers > 1 and current_holes() is not None
         return divides and (config.only_looks or BATCH_NORM in relaxed(config.options))

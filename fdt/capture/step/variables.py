@@ -23,7 +23,7 @@ def tf_variables(variables: Iterable[Any]) -> list[tf.Variable]:
 
 
 def as_tensor(leaf: Any) -> Any:
-    """Returns the value of a variable, anything else as it is."""
+    """Returns a variable's value; returns any other object unchanged."""
     variable = None if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable) else tf_variable(leaf)
     return leaf if variable is None else tf.convert_to_tensor(variable)
 

@@ -59,7 +59,7 @@ def install(*arguments: str) -> None:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    """Runs a command to its end.
+    """Runs a command and waits until it ends.
 
     Not in the working directory: uv would use the index that a `pyproject.toml` there names.
 

@@ -169,7 +169,7 @@ def _bindings(scope: ast.Module | ast.FunctionDef) -> dict[str, list[ast.expr | 
 def _counted(
     scope: ast.Module | ast.FunctionDef, bound: dict[str, list[ast.expr | None]]
 ) -> dict[str, list[ast.expr | None]]:
-    """Leaves out names that have other bindings, too: by `with`, `import`, patterns, or in other functions."""
+    """Drops names that are also bound elsewhere: by `with`, `import` or a pattern, or in another function."""
     stores: dict[str, int] = {}
     for statement in scope.body:
         for node in inside(statement):

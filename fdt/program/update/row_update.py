@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from fdt.program.checked_writes import row_numbers
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs
-from fdt.update.elementwise import ELEMENTWISE, Scalars
+from fdt.program.update.elementwise import ELEMENTWISE, Scalars
 
 _ASSIGNMENTS = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 

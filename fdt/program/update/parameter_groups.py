@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fdt.program.node_graph import Graph, control_inputs, data_inputs
-from fdt.update import row_update
-from fdt.update.cut import Cut
-from fdt.update.elementwise import ELEMENTWISE, Scalars
-from fdt.update.row_update import RowUpdate
+from fdt.program.update import row_update
+from fdt.program.update.cut import Cut
+from fdt.program.update.elementwise import ELEMENTWISE, Scalars
+from fdt.program.update.row_update import RowUpdate
 from fdt.v1 import program_pb2
 
 VARIABLES = {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}

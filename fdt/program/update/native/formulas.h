@@ -1,6 +1,6 @@
-// What usual optimizers do to an entry, as `fdt/update/formula.py` writes it down: g is the gradient, s0 ... are scalars, i0 is
-// what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h are sums of
-// what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
+// What usual optimizers do to an entry, as `fdt/program/update/formula.py` writes it down: g is the gradient, s0 ... are
+// scalars, i0 is what the parameters hold, i1 ... what the optimizer keeps of them, o0 ... what they will. Of tables, g and h
+// are sums of what came for a row: of its values, and of their squares or of what else the optimizer makes of them first.
 // Made by `python -m tests.helpers.formulas`.
 
 FDT_FORMULA(sgd,

@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from fdt.program.node_graph import PASSING, Graph, Tensor, data_inputs, placeholder
-from fdt.update.elementwise import ELEMENTWISE
-from fdt.update.parameter_groups import VARIABLES
+from fdt.program.update.elementwise import ELEMENTWISE
+from fdt.program.update.parameter_groups import VARIABLES
 
 _LEAVES = {"Const", "Placeholder"}
 

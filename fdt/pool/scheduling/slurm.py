@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fdt.errors import UsageError
-from fdt.scheduling.request import (
+from fdt.pool.scheduling.request import (
     CA_FILE,
     TOKEN_FILE,
     File,
@@ -57,7 +57,7 @@ exec {command}
 
 
 class Slurm:
-    """Implements `fdt.scheduling.request.Scheduler`; arguments are options of sbatch."""
+    """Implements `fdt.pool.scheduling.request.Scheduler`; arguments are options of sbatch."""
 
     # Slurm requeues a job only if its node fails, after some minutes; a job whose host was killed ends.
     restarts = False

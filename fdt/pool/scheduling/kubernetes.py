@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from fdt.errors import UsageError
-from fdt.scheduling.request import CA_FILE, TOKEN_FILE, File, HostRequest, Rendering, named_arguments
+from fdt.pool.scheduling.request import CA_FILE, TOKEN_FILE, File, HostRequest, Rendering, named_arguments
 
 _MANIFESTS = "hosts.json"
 # Where containers mount the pool's files.
@@ -18,7 +18,7 @@ _DEFAULTS = {"image": "", "namespace": "default", "queue": "", "python": "python
 
 
 class Kubernetes:
-    """Implements `fdt.scheduling.request.Renderer`: hosts are pods of one indexed Job, as many as the pool may have.
+    """Implements `fdt.pool.scheduling.request.Renderer`: hosts are pods of one indexed Job, as many as the pool may have.
 
     Arguments are NAME=VALUE: `image` of the containers (required), `namespace`, `queue` (of Kueue), `python` in the image.
     """

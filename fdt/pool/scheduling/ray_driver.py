@@ -1,4 +1,4 @@
-"""Runs as Ray's driver for the hosts of one pool: answers questions that `fdt.scheduling.ray` sends to standard input."""
+"""Runs as Ray's driver for the hosts of one pool: answers questions that `fdt.pool.scheduling.ray` sends to standard input."""
 
 import collections
 import contextlib
@@ -171,7 +171,7 @@ class Driver:
         self._advance()
 
     def observe(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Returns the states of hosts, as the fields of `fdt.scheduling.request.Observation`."""
+        """Returns the states of hosts, as the fields of `fdt.pool.scheduling.request.Observation`."""
         self._advance()
         return {name: self._observation(name) for name in names}
 

@@ -19,17 +19,17 @@ from tensorflow.python.framework import op_def_registry
 from fdt.base.native import optional
 from fdt.errors import UnsupportedError
 from fdt.program.node_graph import Graph, Tensor, control_inputs, data_inputs, tensor, text_of
-from fdt.update.cut import Cut, Gradient, cut
-from fdt.update.formula import formula
-from fdt.update.parameter_groups import VARIABLES, ParameterGroup, find_units
-from fdt.update.pure import Pure, purify
-from fdt.update.update_split import UpdateSplit, find_frontier
+from fdt.program.update.cut import Cut, Gradient, cut
+from fdt.program.update.formula import formula
+from fdt.program.update.parameter_groups import VARIABLES, ParameterGroup, find_units
+from fdt.program.update.pure import Pure, purify
+from fdt.program.update.update_split import UpdateSplit, find_frontier
 from fdt.v1 import program_pb2
 
 OPERATION, OF_TABLES = "FdtUpdateVariables", "FdtUpdateTableVariables"
 _SUM = "UnsortedSegmentSum"
 # Compiled, or found, before a worker's sandbox is closed.
-_NATIVE = optional("fdt.update")
+_NATIVE = optional("fdt.program.update")
 # The types for which formulas are compiled.
 _TYPES = ("float32", "float64")
 # More than one has are not tried in all orders.
@@ -271,7 +271,7 @@ def _passed(graph: Graph, gradient: str) -> Iterator[str]:
 
 
 def _replaced(graph: Graph, updates: Sequence[_Update], wanted: Sequence[str]) -> Any | None:
-    """Returns the graph with updates in the place of what they replace, and without what nobody needs then.
+    """Returns the graph with updates in place of the operations that they replace; operations without readers are removed.
 
     Returns:
         GraphDef; None if an update would have to wait for itself.

@@ -10,7 +10,7 @@ from fdt.base.native import optional
 from fdt.program.node_graph import Graph, Tensor, data_inputs, tensor
 
 # Compiled, or found, before a worker's sandbox is closed.
-_NATIVE = optional("fdt.update")
+_NATIVE = optional("fdt.program.update")
 # The operations of Keras's optimizers, applied to one entry. NaN stays NaN, as in TensorFlow's operations.
 _TEXTS = {
     "Abs": "std::abs({0})",
@@ -76,7 +76,7 @@ def formula(graph: Graph, gradients: Collection[str], values: Sequence[str], res
     """Returns an update as a formula; None if it has other operations, or more gradients than there are names.
 
     Args:
-        graph: The graph of an elementwise update as a function of values (`fdt.update.pure`).
+        graph: The graph of an elementwise update as a function of values (`pure.py`).
         gradients: Names of the placeholders of the gradient and of values derived from it.
         values: Names of the placeholders of the variables' values, the parameters first.
         results: For each variable, the tensor ("node:0") of its new value.

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from fdt.base import interpreter
 from fdt.errors import UsageError
-from fdt.scheduling.request import (
+from fdt.pool.scheduling.request import (
     CA_FILE,
     TOKEN_FILE,
     HostRequest,
@@ -35,13 +35,13 @@ _CHOICES = {"placement": ("pack", "spread"), "authentication": ("token", "none")
 _LIMIT_S = 60.0
 # The time that hosts have to end, before they are killed.
 _GRACE_S = 10.0
-_COMMAND = interpreter.of_module("fdt.scheduling.ray_driver")
+_COMMAND = interpreter.of_module("fdt.pool.scheduling.ray_driver")
 # The folder of a host's files, which it inherits as open descriptors (`ray_driver.Host`).
 FILES = "/dev/fd"
 
 
 class Ray:
-    """Implements `fdt.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
+    """Implements `fdt.pool.scheduling.request.Scheduler`. Arguments are NAME=VALUE.
 
     - `address` of the cluster, HOST:PORT (default: `auto`, the one that this machine is a node of);
     - `placement`: `pack` fills nodes up, `spread` gives each host a node without another host of the pool;

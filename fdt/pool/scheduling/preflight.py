@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 
 from fdt.base.config import Network, PlacingConfig
-from fdt.scheduling.request import HostRequest, find_renderer, find_scheduler
+from fdt.pool.scheduling.request import HostRequest, find_renderer, find_scheduler
 
 # Shown instead of the hosts' token.
 _TOKEN = "TOKEN"

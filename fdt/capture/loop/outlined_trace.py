@@ -1,0 +1,258 @@
+"""Traces a step of an eager loop, which `fdt.script.outline` has made a function, as a tf.function of tensors."""
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fdt.capture.contents import Contents
+from fdt.capture.loop.attached import NAMES, attach
+from fdt.capture.loop.carried import Carried
+from fdt.capture.loop.created import created_at_once
+from fdt.capture.loop.nests import leaves_of, packed
+from fdt.capture.loop.results import Kinds, Results
+from fdt.capture.step import seeds
+from fdt.capture.step.unseen import unseen
+from fdt.capture.watching import Place, Watch
+from fdt.errors import FdtError, UnsupportedError
+from fdt.script.outline.rewriting import Site
+
+# Characters quoted of TensorFlow's error for a step that cannot be traced.
+_MAX_SAID = 200
+# TensorFlow's error for a function that makes variables when it is traced again.
+_MAKES_VARIABLES = "tf.function only supports singleton tf.Variables"
+
+
+class StaysError(Exception):
+    """A step cannot be made a tf.function."""
+
+
+class SetsError(Exception):
+    """A step changes values that Python looks up or computes before the step.
+
+    Attributes:
+        names: The parameters that get them.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(*names)
+        self.names = names
+
+
+class MakesVariablesError(Exception):
+    """A step makes variables, which a tf.function can do in its first call only."""
+
+
+@dataclasses.dataclass
+class Traced:
+    """A step, traced for certain constants.
+
+    Attributes:
+        function: A tf.function of tensors.
+        graph: The graph of its trace.
+        watch: What its Python read besides its arguments.
+        lifted: Places of numbers and tensors that are passed after its arguments.
+        num_seeds: Number of random operations; each takes a seed, passed after the lifted values.
+        results: What it leaves in names and places.
+        names: The names among these that it binds.
+        changed: Names of lists and dicts that are changed in place.
+        carried: Attributes and other names that it sets.
+    """
+
+    function: Any
+    graph: tf.Graph
+    watch: Watch
+    lifted: list[Place]
+    num_seeds: int
+    results: Results
+    names: Sequence[str]
+    changed: frozenset[str]
+    carried: Carried
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The inputs of a step's trace.
+
+    Attributes:
+        function: The step.
+        given: Values, by names of its parameters.
+        data: The leaves of `given` that are tensors in the trace, by place.
+        lifted: Places of numbers and tensors that are passed after its arguments.
+        numbers: By name, functions that compute again the arguments which Python computed beforehand.
+    """
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    data: Mapping[Any, Any]
+    lifted: list[Place]
+    numbers: Mapping[str, Callable[[], Any]]
+
+    def argument(self, name: str, values: Iterator[Any]) -> Any:
+        """Returns a parameter's argument; takes its tensors from `values`."""
+        value = self.given[name]
+        return packed(value, [_argument((name, i), leaf, values, self.data) for i, leaf in enumerate(leaves_of(value))])
+
+    def set_by_step(self) -> set[str]:
+        """Returns, at the end of the step, the names in `numbers` whose values have changed."""
+        return {
+            name for name, compute in self.numbers.items() if not _is_same(value_or_none(compute), self.given[name])
+        }
+
+
+class _Tracing:
+    """One trace of a step: runs it on symbolic tensors, and keeps what it leaves behind.
+
+    Attributes:
+        stale: The names in `Call.numbers` whose values the step has changed.
+        num_seeds: Number of random operations.
+    """
+
+    def __init__(self, site: Site, call: Call, kinds: Kinds) -> None:
+        self._site, self._call, self._kinds = site, call, kinds
+        self.results, self.names = Results(site, set(), {}), list[str]()
+        self.num_seeds, self.changed, self.stale = 0, list[str](), set[str]()
+        self.watch = Watch({place.key for place in call.lifted})
+        self.carried = Carried(self.watch, leaves_of)
+
+    def run(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs the step; returns the tensors among its results.
+
+        Args:
+            tensors: Its data, then the lifted values, then the seeds.
+        """
+        call, num_data = self._call, len(self._call.data)
+        beside = tensors[num_data:]
+        values, of_lifted, of_seeds = iter(tensors[:num_data]), beside[: len(call.lifted)], beside[len(call.lifted) :]
+        arguments = {name: call.argument(name, values) for name in call.given}
+        own_seeds = seeds.Seeds(of_seeds)
+        contents = {n: Contents(v) for n, v in arguments.items() if Contents.are_in(v) or type(v) is tuple}
+
+        def step() -> dict[str, Any]:
+            bound = call.function(**arguments)
+            self.stale.update(call.set_by_step())
+            return dict(bound)
+
+        with own_seeds.taken(), unseen(), created_at_once():
+            after, values_set = self.carried.traced(step, call.lifted, of_lifted)
+        self.num_seeds = own_seeds.count
+        self.changed = [name for name, before in contents.items() if not before.are_as_before()]
+        for name in self.changed:
+            _check_changed(name, arguments[name], contents[name])
+        self.names = [name for name in self._site.results if name in after and not _is_kept(name, after, arguments)]
+        self.results = Results(
+            self._site, {id(leaf) for value in call.given.values() for leaf in leaves_of(value)}, self._kinds
+        )
+        in_place = {content_of(name): arguments[name] for name in self.changed}
+        for key, value in ({name: after[name] for name in self.names} | in_place | values_set).items():
+            self.results.add(key, value)
+        return self.results.tensors
+
+
+def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Kinds, num_seeds: int = 0) -> Traced:
+    """Traces a step.
+
+    Args:
+        site: Its place.
+        call: Its inputs.
+        lifted: Returns the values of `call.lifted`.
+        kinds: Which of its results are numbers.
+        num_seeds: Number of its random operations, if they shall take seeds.
+
+    Raises:
+        StaysError: It cannot be a tf.function.
+        SetsError: It changes a value that Python computes beforehand.
+        MakesVariablesError: It makes variables.
+        UnsupportedError: The trace has taken an element of the script's iterator.
+    """
+    tracing = _Tracing(site, call, kinds)
+
+    def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return tracing.run(tensors)
+
+    step.fdt_place = f"the step in lines {site.line} to {site.end_line}"  # type: ignore[attr-defined]
+    function = tf.function(step, autograph=False)
+    of_seeds = [tf.TensorSpec([], tf.int64)] * (num_seeds + 1 if num_seeds else 0)
+    watch = tracing.watch
+    try:
+        with watch.watching():
+            graph = function.get_concrete_function(*call.data.values(), *lifted(), *of_seeds).graph
+    except FdtError:
+        raise
+    except Exception as error:  # the script's own code runs here
+        if _MAKES_VARIABLES in str(error):
+            raise MakesVariablesError from None
+        raise StaysError(_reason(error, site.file)) from None
+    if tracing.stale:
+        raise SetsError(tracing.stale)
+    if watch.taken is not None:
+        # The element that the trace took is lost, so plain Python cannot run the step either.
+        raise UnsupportedError(
+            f"{site.file}: the step in lines {site.line} to {site.end_line} cannot be outlined: {watch.taken}. Take it "
+            "before the step, in a statement of the loop itself: batch = next(batches)."
+        )
+    if watch.effects:
+        raise StaysError(watch.effects[0])
+    return Traced(
+        function,
+        graph,
+        watch,
+        call.lifted,
+        tracing.num_seeds,
+        tracing.results,
+        tracing.names,
+        frozenset(tracing.changed),
+        tracing.carried,
+    )
+
+
+def _check_changed(name: str, value: Any, before: Contents) -> None:
+    """Refuses an object that the step has changed in place, unless every step can change it so.
+
+    Raises:
+        StaysError: The object is neither a list nor a dict.
+    """
+    if type(value) not in (list, dict):
+        before.restore()
+        raise StaysError(f"it changes {name}")
+
+
+def content_of(name: str) -> Any:
+    """Returns the key of the new content of a list or dict that the step was given."""
+    return "content", name
+
+
+def _is_kept(name: str, after: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a name is still bound to the list or dict that the step was given: a step can change this one only in place."""
+    return type(after[name]) in (list, dict) and after[name] is given.get(name)
+
+
+def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Mapping[Any, Any]) -> Any:
+    """Returns a leaf as the trace sees it: a tensor from `values`, or the leaf itself."""
+    if place not in data:
+        return leaf
+    tensor = next(values)
+    return attach(tensor, {name: next(values) for name in NAMES if (*place, name) in data})
+
+
+def value_or_none(compute: Callable[[], Any]) -> Any:
+    """Returns the value of a script's expression; None if it raises, since the step may never evaluate it."""
+    try:
+        return compute()
+    except Exception:  # the script's own
+        return None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    is_number = type(one) is type(other) and isinstance(one, bool | int | float | np.generic)
+    return one is other or (is_number and bool(one == other))
+
+
+def _reason(error: Exception, file: str) -> str:
+    """Returns, in a sentence, the script's line at which a step could not be traced, and TensorFlow's reason."""
+    lines = [f"line {frame.lineno}: " for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    said = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+    return f"{(lines or [''])[-1]}it cannot be traced ({type(error).__name__}: {said[:_MAX_SAID]})"
