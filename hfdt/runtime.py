@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -300,10 +301,11 @@ class HorovodEngine:
         return pack_outputs(self._last.get(program) or [empty(tensor) for tensor in described], described)
 
     def _agree(self, loaded: LoadedProgram, indices: Sequence[int], values: Sequence[np.ndarray]) -> None:
-        """Checks that all ranks hold the same values.
+        """Checks that all ranks hold the same values; where these differ in rounding takes rank 0's: it does not add up.
 
-        On GPUs what each rank computes for itself may differ in rounding: operations there add up in no fixed order, and choose
-        their algorithms by timing. Ranks then take rank 0's values, so that differences do not add up.
+        What each rank computes for itself may: TensorFlow optimizes each rank's graph for itself, and the order of a sum may
+        follow names of nodes, which differ where ranks have different shares of a batch. On GPUs operations add up in no
+        fixed order, and choose their algorithms by timing, so there any difference of real numbers is taken for rounding.
 
         Raises:
             WorkerError: Values differ that rounding does not explain.
@@ -318,16 +320,32 @@ class HorovodEngine:
         rounds = bool(tf.config.get_visible_devices("GPU")) and not loaded.source.computation.deterministic
         # Of each variable that differs, a rank that holds another value.
         differing = {int(column) // 2: int(rank) for rank, column in zip(ranks[::-1], columns[::-1], strict=True)}
+        tensors = [variable.tensor for variable in loaded.source.variables]
         for place, rank in differing.items():
-            tensor = loaded.source.variables[indices[place]].tensor
-            if not (rounds and tf.as_dtype(tensor.dtype).is_floating):
-                raise WorkerError(
-                    f"The variable {tensor.name!r} of rank {rank} differs from rank 0's; synchronous training keeps them "
-                    "equal bit for bit. This is a fault of the pool, not of the script: please report it with the script."
-                )
+            dtype = tf.as_dtype(tensors[indices[place]].dtype)
+            if not (dtype.is_floating or dtype.is_complex):
+                raise _differs(tensors[indices[place]], rank)
         taken = exchange.of_first_rank("fdt_agreed", [values[place] for place in sorted(differing)])
-        for place, value in zip(sorted(differing), taken, strict=True):
-            loaded.variables[indices[place]].assign(value)
+        for place, first in zip(sorted(differing), taken, strict=True):
+            if not rounds and not is_rounding(values[place], first):
+                raise _differs(tensors[indices[place]], self._rank)
+            loaded.variables[indices[place]].assign(first)
+
+
+def _differs(tensor: program_pb2.Tensor, rank: int) -> WorkerError:
+    return WorkerError(
+        f"The variable {tensor.name!r} of rank {rank} differs from rank 0's by more than rounding; synchronous training keeps "
+        "them equal. This is a fault of the pool, not of the script: please report it with the script."
+    )
+
+
+def is_rounding(value: np.ndarray, other: np.ndarray) -> bool:
+    """Whether real or complex arrays differ by no more than √ε of their largest entry, ε that of their type."""
+    kind = value.real.dtype
+    wide = np.complex128 if value.dtype.kind == "c" else np.float64
+    one, two = value.astype(wide), other.astype(wide)
+    limit = float(ml_dtypes.finfo(kind).eps) ** 0.5 * float(np.nanmax(np.abs(two), initial=0.0))
+    return bool(np.allclose(one, two, rtol=0.0, atol=limit, equal_nan=True))
 
 
 def fingerprint(value: np.ndarray) -> np.ndarray:

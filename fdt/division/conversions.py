@@ -94,17 +94,17 @@ class Conversions:
         if elements is None or value.tensors:
             return value.tensors
         if value.made is None or value.made.body is not self.body:
-            value.made = self.constant(elements, value.dtype)
+            value.made = self.constant(elements, value.dtype, is_shared=True)
         return (value.made,) * len(self.exchange.ranks)
 
-    def constant(self, elements: np.ndarray, dtype: tf.DType) -> Wire:
-        """Writes a constant, or a tensor of the numbers that sizes have for a batch."""
+    def constant(self, elements: np.ndarray, dtype: tf.DType, is_shared: bool = False) -> Wire:
+        """Writes a constant, or a tensor of the numbers that sizes have for a batch; see `Body.constant`."""
         if elements.dtype != object:
-            return self.body.constant(elements)
+            return self.body.constant(elements, is_shared=is_shared)
         if self.body.is_dry:
             return self.body.nothing
         if not any(isinstance(element, Size) for element in elements.flat):
-            return self.body.constant(elements.astype(dtype.as_numpy_dtype))
+            return self.body.constant(elements.astype(dtype.as_numpy_dtype), is_shared=is_shared)
         assert self.numbers is not None
         places = np.array([self.numbers.place(size) for size in elements.flat], np.int32).reshape(elements.shape)
         key = self.body, places.tobytes(), places.shape, dtype

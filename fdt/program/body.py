@@ -89,8 +89,8 @@ class Body:
         self._effects: list[str] = []
         self._names: collections.Counter[str] = collections.Counter()
         self._turn: list[str] = []
-        # By their content: each takes as long in an iteration of a loop as any small operation.
-        self._constants: dict[bytes, Wire] = {}
+        # Each takes as long in an iteration of a loop as any small operation, so those with equal keys are written once.
+        self._constants: dict[Any, Wire] = {}
 
     def around(self) -> "Iterator[Body]":
         """Yields this body and its outer ones."""
@@ -114,16 +114,19 @@ class Body:
             self.captured[wire] = self.argument(wire.dtype)
         return self.captured[wire]
 
-    def add(self, node: node_def_pb2.NodeDef, inputs: Sequence[Wire]) -> list[Wire]:
+    def add(self, node: node_def_pb2.NodeDef, inputs: Sequence[Wire], key: Any = None) -> list[Wire]:
         """Adds a node; returns its outputs.
 
         Args:
             node: With an operation and all its attributes; its name is made unique.
             inputs: Wires of this function or of outer ones.
+            key: Of a constant, equal for constants that may be one; None for one of its own. It must not depend on a worker's
+                own numbers, so that workers' graphs do not differ for that.
         """
         kind = node.op
         waits = [*self.controls, *(self._turn if kind in self._in_turn else [])]
-        key = node.attr["value"].tensor.SerializeToString(deterministic=True) if kind == "Const" and not waits else b""
+        if kind != "Const" or waits:
+            key = None
         if key in self._constants:
             return [self._constants[key]]
         node.name = self._unique(node.name)
@@ -141,12 +144,18 @@ class Body:
         if kind in self._in_turn:
             self._turn = [node.name]
         made = [Wire(self, f"{node.name}:{output}", dtype) for output, dtype in _outputs(node)]
-        if key:
+        if key is not None:
             self._constants[key] = made[0]
         return made
 
-    def constant(self, value: np.ndarray, name: str = "constant") -> Wire:
-        """Writes a constant."""
+    def constant(self, value: np.ndarray, name: str = "constant", is_shared: bool = False) -> Wire:
+        """Writes a constant.
+
+        Args:
+            value: Its value.
+            name: The node's name.
+            is_shared: Whether it may be one with others of the same value, which then are the same on all workers.
+        """
         if self.is_dry:
             return self.nothing
         proto = tensor_proto(value)
@@ -155,7 +164,7 @@ class Body:
         node.attr["dtype"].type = proto.dtype
         # A constant waits for nothing, whatever `controls` says.
         controls, self.controls = self.controls, []
-        (wire,) = self.add(node, [])
+        (wire,) = self.add(node, [], proto.SerializeToString(deterministic=True) if is_shared else None)
         self.controls = controls
         return wire
 
@@ -177,7 +186,7 @@ class Body:
             self.controls = [*(before if not op.inputs else ()), *(w for w in waits if w not in self._argument_names)]
             node = op.node_def
             node.name = f"{name}/{op.name}"
-            made = self.add(node, [wires[t.name] for t in op.inputs])
+            made = self.add(node, [wires[t.name] for t in op.inputs], (sketch, op.name))
             names[op.name] = made[0].node if made else self._nodes[-1].name
             wires.update(zip((tensor.name for tensor in op.outputs), made, strict=True))
         self.controls = before

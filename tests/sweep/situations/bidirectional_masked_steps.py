@@ -8,7 +8,12 @@ x = rng.normal(size=(60, 7, 5)).astype("float32")
 for row, length in enumerate(rng.integers(1, 8, 60)):
     x[row, length:] = 0.0
 y = (x.sum(-1, keepdims=True) > 0).astype("float32")
-layers = [keras.layers.Masking(0.0), keras.layers.Bidirectional(keras.layers.LSTM(6, return_sequences=True), merge_mode="ave"), keras.layers.TimeDistributed(keras.layers.Dense(1)), keras.layers.Activation("sigmoid")]
+layers = [
+    keras.layers.Masking(0.0),
+    keras.layers.Bidirectional(keras.layers.LSTM(6, return_sequences=True), merge_mode="ave"),
+    keras.layers.TimeDistributed(keras.layers.Dense(1)),
+    keras.layers.Activation("sigmoid"),
+]
 model = keras.Sequential([keras.Input((7, 5)), *layers])
 model.compile("rmsprop", "binary_crossentropy", metrics=["accuracy"], weighted_metrics=["mae"])
 weights = np.where(y[..., 0] > 0, 2.0, 1.0)

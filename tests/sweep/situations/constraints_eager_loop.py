@@ -9,10 +9,19 @@ x, y = rng.random((50, 6, 6, 2)).astype("float32"), rng.integers(0, 3, 50)
 model = keras.Sequential(
     [
         keras.Input((6, 6, 2)),
-        keras.layers.Conv2D(4, 3, kernel_constraint=keras.constraints.UnitNorm(axis=[0, 1, 2]), kernel_regularizer="l2"),
+        keras.layers.Conv2D(
+            4, 3, kernel_constraint=keras.constraints.UnitNorm(axis=[0, 1, 2]), kernel_regularizer="l2"
+        ),
         keras.layers.Flatten(),
-        keras.layers.Dense(6, "relu", kernel_constraint=keras.constraints.MaxNorm(0.5), kernel_regularizer=keras.regularizers.OrthogonalRegularizer(0.05)),
-        keras.layers.Dense(3, kernel_constraint=keras.constraints.MinMaxNorm(0.2, 0.8, rate=0.9), bias_constraint="non_neg"),
+        keras.layers.Dense(
+            6,
+            "relu",
+            kernel_constraint=keras.constraints.MaxNorm(0.5),
+            kernel_regularizer=keras.regularizers.OrthogonalRegularizer(0.05),
+        ),
+        keras.layers.Dense(
+            3, kernel_constraint=keras.constraints.MinMaxNorm(0.2, 0.8, rate=0.9), bias_constraint="non_neg"
+        ),
     ]
 )
 optimizer, loss_fn = keras.optimizers.SGD(0.2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)

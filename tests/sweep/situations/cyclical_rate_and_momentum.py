@@ -2,6 +2,7 @@
 import keras
 import numpy as np
 
+
 class Cycle(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
@@ -12,6 +13,7 @@ class Cycle(keras.callbacks.Callback):
         place = abs((self.step % 8) / 4 - 1)
         self.model.optimizer.learning_rate = 0.001 + 0.05 * (1 - place)
         self.rates.append((float(self.model.optimizer.learning_rate), float(logs["loss"])))
+
 
 keras.utils.set_random_seed(26)
 x = np.random.default_rng(0).normal(size=(70, 3)).astype("float32")

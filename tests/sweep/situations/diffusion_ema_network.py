@@ -3,6 +3,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+
 class Diffusion(keras.Model):
     def __init__(self):
         super().__init__()
@@ -26,8 +27,13 @@ class Diffusion(keras.Model):
     def metrics(self):
         return [self.noise_loss]
 
+
 keras.utils.set_random_seed(6)
 model = Diffusion()
 model.compile(keras.optimizers.AdamW(1e-2, weight_decay=1e-3), keras.losses.mean_absolute_error)
-print(model.fit(np.random.default_rng(0).normal(size=(100, 6)).astype("float32"), batch_size=40, epochs=3, verbose=0).history)
+print(
+    model.fit(
+        np.random.default_rng(0).normal(size=(100, 6)).astype("float32"), batch_size=40, epochs=3, verbose=0
+    ).history
+)
 print([float(np.abs(w).sum()) for w in model.ema.get_weights()], "\nupdates", int(model.optimizer.iterations))

@@ -4,10 +4,14 @@ import numpy as np
 
 keras.utils.set_random_seed(9)
 rng = np.random.default_rng(0)
-agent, target = (keras.Sequential([keras.Input((4,)), keras.layers.Dense(12, "relu"), keras.layers.Dense(2)]) for _ in range(2))
+agent, target = (
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(12, "relu"), keras.layers.Dense(2)]) for _ in range(2)
+)
 agent.compile(keras.optimizers.RMSprop(1e-3), "mse")
 target.set_weights(agent.get_weights())
-memory = [(rng.normal(size=4), rng.integers(2), rng.normal(), rng.normal(size=4), rng.random() < 0.2) for _ in range(60)]
+memory = [
+    (rng.normal(size=4), rng.integers(2), rng.normal(), rng.normal(size=4), rng.random() < 0.2) for _ in range(60)
+]
 for step in range(6):
     picked = [memory[i] for i in rng.integers(0, 60, 16)]
     s, a, r, after, done = (np.array(each) for each in zip(*picked))

@@ -9,7 +9,9 @@ for number, test in enumerate(folds):
     keras.backend.clear_session()
     keras.utils.set_random_seed(50 + number)
     train = np.setdiff1d(np.arange(70), test)
-    model = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1, "sigmoid")])
+    model = keras.Sequential(
+        [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1, "sigmoid")]
+    )
     model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
     model.fit(x[train], y[train], batch_size=20, epochs=2, verbose=0)
     scores.append(model.evaluate(x[test], y[test], verbose=0))

@@ -5,7 +5,14 @@ import numpy as np
 keras.utils.set_random_seed(16)
 rng = np.random.default_rng(0)
 x, y = rng.normal(2.0, 3.0, size=(90, 6)).astype("float32"), rng.integers(0, 3, 90)
-base = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(momentum=0.8), keras.layers.Dense(8, "relu")])
+base = keras.Sequential(
+    [
+        keras.Input((6,)),
+        keras.layers.Dense(8, "relu"),
+        keras.layers.BatchNormalization(momentum=0.8),
+        keras.layers.Dense(8, "relu"),
+    ]
+)
 first = keras.Sequential([base, keras.layers.Dense(2)])
 first.compile("sgd", "mse")
 print(first.fit(x, x[:, :2], batch_size=40, epochs=2, verbose=0).history["loss"])

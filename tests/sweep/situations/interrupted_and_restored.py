@@ -2,10 +2,12 @@
 import keras
 import numpy as np
 
+
 class Interrupting(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if epoch == 2:
             raise RuntimeError("Interrupting!")
+
 
 keras.utils.set_random_seed(27)
 x, y = np.random.default_rng(0).normal(size=(5, 20)).astype("float32"), np.zeros(5)

@@ -5,6 +5,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import numpy as np
 import tensorflow as tf
 
+
 class Watched(tf.keras.layers.Layer):
     def __init__(self):
         super().__init__()
@@ -16,6 +17,7 @@ class Watched(tf.keras.layers.Layer):
         self.add_metric(tf.math.reduce_std(hidden), name="std", aggregation="mean")
         self.add_metric(self.deviation(tf.abs(hidden)))
         return hidden
+
 
 tf.keras.utils.set_random_seed(58)
 x = np.random.default_rng(0).normal(size=(70, 4)).astype("float32")

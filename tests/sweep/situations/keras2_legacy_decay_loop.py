@@ -8,7 +8,13 @@ import tensorflow as tf
 tf.keras.utils.set_random_seed(57)
 x = np.random.default_rng(0).normal(size=(70, 8, 2)).astype("float32")
 y = x[:, -1].sum(1, keepdims=True)
-model = tf.keras.Sequential([tf.keras.layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu"), tf.keras.layers.GRU(5), tf.keras.layers.Dense(1)])
+model = tf.keras.Sequential(
+    [
+        tf.keras.layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu"),
+        tf.keras.layers.GRU(5),
+        tf.keras.layers.Dense(1),
+    ]
+)
 optimizer = tf.keras.optimizers.legacy.Adam(0.02, decay=0.1, clipnorm=1.0)
 mean = tf.keras.metrics.MeanAbsoluteError()
 for epoch in range(3):

@@ -8,7 +8,13 @@ import tensorflow as tf
 tf.keras.utils.set_random_seed(17)
 rng = np.random.default_rng(0)
 columns = {"age": rng.integers(20, 80, 90).astype("float32"), "income": rng.normal(50.0, 9.0, 90).astype("float32")}
-data = tf.data.Dataset.from_tensor_slices((columns, (columns["age"] > 50).astype("float32"))).shuffle(90, seed=3).batch(32).prefetch(2)
+data = (
+    tf.data.Dataset.from_tensor_slices((columns, (columns["age"] > 50).astype("float32")))
+    .shuffle(90, seed=3)
+    .batch(32)
+    .prefetch(2)
+)
+
 
 class Net(tf.keras.Model):
     def __init__(self):
@@ -20,6 +26,7 @@ class Net(tf.keras.Model):
 
     def call(self, inputs):
         return self.out(self.hidden(tf.stack([self.norms[name](inputs[name]) for name in sorted(inputs)], axis=1)))
+
 
 model = Net()
 model.compile("adam", "binary_crossentropy", metrics=["accuracy"])

@@ -19,5 +19,9 @@ model = tf.keras.Sequential(
     ]
 )
 model.compile("adam", "categorical_crossentropy", metrics=["accuracy"], weighted_metrics=["categorical_crossentropy"])
-print(model.fit(x, y, sample_weight=weights, batch_size=32, epochs=3, verbose=0, validation_data=(x[:9], y[:9], weights[:9])).history)
+print(
+    model.fit(
+        x, y, sample_weight=weights, batch_size=32, epochs=3, verbose=0, validation_data=(x[:9], y[:9], weights[:9])
+    ).history
+)
 print("updates", int(model.optimizer.iterations))

@@ -3,6 +3,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+
 class PerRow(keras.layers.Layer):
     def build(self, shape):
         self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
@@ -17,8 +18,13 @@ class PerRow(keras.layers.Layer):
                 result = result.write(i, x[i])
         return tf.ensure_shape(result.stack(), (None, 4))
 
+
 keras.utils.set_random_seed(46)
 x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
 model = keras.Sequential([keras.Input((4,)), PerRow(), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(0.05), "mse")
-print(model.fit(x, np.abs(x).sum(1), batch_size=20, epochs=3, verbose=0).history, "\nupdates", int(model.optimizer.iterations))
+print(
+    model.fit(x, np.abs(x).sum(1), batch_size=20, epochs=3, verbose=0).history,
+    "\nupdates",
+    int(model.optimizer.iterations),
+)

@@ -6,7 +6,9 @@ keras.utils.set_random_seed(53)
 rng = np.random.default_rng(0)
 x, y = rng.integers(0, 12, (70, 5)), rng.integers(0, 3, 70)
 embedding, dense = keras.layers.Embedding(12, 6), keras.layers.Dense(8, "relu")
-model = keras.Sequential([keras.Input((5,)), embedding, keras.layers.GlobalAveragePooling1D(), dense, keras.layers.Dense(3, "softmax")])
+model = keras.Sequential(
+    [keras.Input((5,)), embedding, keras.layers.GlobalAveragePooling1D(), dense, keras.layers.Dense(3, "softmax")]
+)
 model.compile("adam", "sparse_categorical_crossentropy")
 print(model.fit(x, y, epochs=2, verbose=0).history)
 embedding.enable_lora(rank=2)

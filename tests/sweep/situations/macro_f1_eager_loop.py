@@ -3,6 +3,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+
 class MacroF1(keras.metrics.Metric):
     def __init__(self, classes):
         super().__init__(name="macro_f1")
@@ -14,6 +15,7 @@ class MacroF1(keras.metrics.Metric):
     def result(self):
         hits = tf.linalg.diag_part(self.counts)
         return tf.reduce_mean(2 * hits / (tf.reduce_sum(self.counts, 0) + tf.reduce_sum(self.counts, 1) + 1e-7))
+
 
 keras.utils.set_random_seed(21)
 rng = np.random.default_rng(0)

@@ -7,8 +7,10 @@ rng = np.random.default_rng(0)
 weights = [tf.Variable(tf.random.normal(shape, stddev=0.4)) for shape in ((1, 10), (10,), (10, 1), (1,))]
 optimizer = tf.keras.optimizers.Adam(0.01)
 
+
 def forward(x, w):
     return tf.nn.tanh(x @ w[0] + w[1]) @ w[2] + w[3]
+
 
 for step in range(5):
     tasks = []

@@ -10,9 +10,13 @@ y = x.sum(1)
 y[75] = np.nan
 model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-told = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs), on_train_end=lambda logs: print("end", sorted(logs)))
+told = keras.callbacks.LambdaCallback(
+    on_epoch_end=lambda epoch, logs: print(epoch, logs), on_train_end=lambda logs: print("end", sorted(logs))
+)
 callbacks = [keras.callbacks.CSVLogger("log.csv", append=True), keras.callbacks.TerminateOnNaN(), told]
 model.fit(x[:60], y[:60], epochs=2, batch_size=20, verbose=0, callbacks=callbacks, validation_data=(x[:10], y[:10]))
-model.fit(x, y, epochs=3, batch_size=20, verbose=0, callbacks=callbacks, shuffle=False, validation_data=(x[:10], y[:10]))
+model.fit(
+    x, y, epochs=3, batch_size=20, verbose=0, callbacks=callbacks, shuffle=False, validation_data=(x[:10], y[:10])
+)
 print(pathlib.Path("log.csv").read_text())
 print([float(w.sum()) for w in model.get_weights()], "\nupdates", int(model.optimizer.iterations))

@@ -13,7 +13,9 @@ made = {
 }
 for name, optimizer in made.items():
     keras.utils.set_random_seed(29)
-    model = keras.Sequential([keras.layers.Dense(6, "tanh"), keras.layers.Dense(4, "tanh"), keras.layers.Dense(2, name="out")])
+    model = keras.Sequential(
+        [keras.layers.Dense(6, "tanh"), keras.layers.Dense(4, "tanh"), keras.layers.Dense(2, name="out")]
+    )
     model.compile(optimizer(), "mse")
     losses = model.fit(x, y, batch_size=32, epochs=3, verbose=0).history["loss"]
     print(name, losses, float(np.abs(model.get_weights()[0]).sum()), "\nupdates", int(model.optimizer.iterations))

@@ -9,10 +9,14 @@ x_data = rng.normal(1.0, 2.0, size=(60, 4)).astype("float32")
 y_data = (x_data.sum(1) > 4).astype("int32")
 x, y, is_training = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.int32, [None]), tf.placeholder(tf.bool, [])
 
+
 def batch_norm(value, name):
     with tf.variable_scope(name):
         size = value.shape[-1]
-        beta, gamma = tf.get_variable("beta", [size], initializer=tf.zeros_initializer()), tf.get_variable("gamma", [size], initializer=tf.ones_initializer())
+        beta, gamma = (
+            tf.get_variable("beta", [size], initializer=tf.zeros_initializer()),
+            tf.get_variable("gamma", [size], initializer=tf.ones_initializer()),
+        )
         slow_mean = tf.get_variable("mean", [size], initializer=tf.zeros_initializer(), trainable=False)
         slow_var = tf.get_variable("var", [size], initializer=tf.ones_initializer(), trainable=False)
         mean, var = tf.nn.moments(value, [0])
@@ -20,6 +24,7 @@ def batch_norm(value, name):
             tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(slow, 0.8 * slow + 0.2 * fresh))
         mean, var = tf.cond(is_training, lambda: (mean, var), lambda: (slow_mean, slow_var))
         return tf.nn.batch_normalization(value, mean, var, beta, gamma, 1e-3)
+
 
 kernel = tf.get_variable("kernel", [4, 6], initializer=tf.truncated_normal_initializer(0.0, 0.3, seed=3))
 head = tf.get_variable("head", [6, 2], initializer=tf.truncated_normal_initializer(0.0, 0.3, seed=4))
@@ -32,4 +37,8 @@ with tf.Session() as session:
         for start in range(0, 60, 25):
             session.run(train, {x: x_data[start : start + 25], y: y_data[start : start + 25], is_training: True})
         print(epoch, float(session.run(loss, {x: x_data, y: y_data, is_training: False})))
-    print([float(v.sum()) for v in session.run(tf.global_variables("norm"))], "\nupdates", session.run(tf.train.get_global_step()))
+    print(
+        [float(v.sum()) for v in session.run(tf.global_variables("norm"))],
+        "\nupdates",
+        session.run(tf.train.get_global_step()),
+    )

@@ -3,6 +3,7 @@ import keras
 import numpy as np
 from keras import ops
 
+
 class Powered(keras.optimizers.Optimizer):
     def __init__(self, learning_rate=0.1, c=0.5, mu=0.7, **kwargs):
         super().__init__(learning_rate=learning_rate, **kwargs)
@@ -20,6 +21,7 @@ class Powered(keras.optimizers.Optimizer):
         shrunk = self.c * ops.power(rate, 0.5 + self.mu) * ops.power(at, self.mu)
         moved = variable - rate * gradient / (ops.sqrt(total) + 1e-7)
         self.assign(variable, ops.sign(moved) * ops.maximum(ops.abs(moved) - 1e-3 * shrunk, 0.0))
+
 
 keras.utils.set_random_seed(31)
 x = np.random.default_rng(0).normal(size=(70, 4)).astype("float32")

@@ -11,8 +11,17 @@ inputs = keras.Input((1,))
 hidden = keras.layers.Dense(12, "relu")(inputs)
 outputs = {f"q{int(q * 100)}": keras.layers.Dense(1, name=f"q{int(q * 100)}")(hidden) for q in (0.1, 0.5, 0.9)}
 model = keras.Model(inputs, outputs)
-tilted = {name: lambda true, given, q=int(name[1:]) / 100: ops.mean(ops.maximum(q * (true - given), (q - 1) * (true - given)), axis=-1) for name in outputs}
+tilted = {
+    name: lambda true, given, q=int(name[1:]) / 100: ops.mean(
+        ops.maximum(q * (true - given), (q - 1) * (true - given)), axis=-1
+    )
+    for name in outputs
+}
 model.compile("adagrad", loss=tilted)
 history = model.fit(x, dict.fromkeys(outputs, y), batch_size=32, epochs=5, verbose=0).history
 print({name: values[-1] for name, values in sorted(history.items())})
-print([float(values.mean()) for values in model.predict(x, verbose=0).values()], "\nupdates", int(model.optimizer.iterations))
+print(
+    [float(values.mean()) for values in model.predict(x, verbose=0).values()],
+    "\nupdates",
+    int(model.optimizer.iterations),
+)

@@ -11,6 +11,7 @@ table = tf.Variable(tf.random.normal((9, 5), seed=1))
 dense, optimizer = keras.layers.Dense(1), keras.optimizers.Adam(0.05)
 dense.build((None, 5))
 
+
 @tf.function(reduce_retracing=True)
 def step(texts, true):
     with tf.GradientTape() as tape:
@@ -19,6 +20,7 @@ def step(texts, true):
     variables = [table, *dense.trainable_variables]
     optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
     return loss
+
 
 for epoch in range(3):
     losses = [float(step(*batch)) for batch in tf.data.Dataset.from_tensor_slices((words, labels)).batch(20)]

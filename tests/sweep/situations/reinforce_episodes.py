@@ -18,7 +18,9 @@ for episode, length in enumerate(lengths):
         actions.append(action)
         rewards.append(float(state[0] > 0) if action else float(state[1] > 0))
         state = (0.8 * state + 0.2 * rng.normal(size=3)).astype("float32")
-    returns = np.array([sum(0.95**k * reward for k, reward in enumerate(rewards[start:])) for start in range(length)], "float32")
+    returns = np.array(
+        [sum(0.95**k * reward for k, reward in enumerate(rewards[start:])) for start in range(length)], "float32"
+    )
     returns = (returns - returns.mean()) / (returns.std() + 1e-6)
     with tf.GradientTape() as tape:
         logits = policy(np.array(states))

@@ -3,6 +3,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+
 class SAM(keras.Model):
     def __init__(self, inner, rho=0.05):
         super().__init__()
@@ -28,6 +29,7 @@ class SAM(keras.Model):
             variable.assign_sub(move)
         self.optimizer.apply(gradients, self.trainable_variables)
         return self.compute_metrics(x, y, given, weight) | {"loss": loss}
+
 
 keras.utils.set_random_seed(40)
 rng = np.random.default_rng(0)

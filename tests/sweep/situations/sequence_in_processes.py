@@ -2,6 +2,7 @@
 import keras
 import numpy as np
 
+
 class Batches(keras.utils.PyDataset):
     def __init__(self, **options):
         super().__init__(**options)
@@ -15,6 +16,7 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, place):
         rows = self.order[place * 25 : place * 25 + 25]
         return self.x[rows], self.y[rows], np.abs(self.y[rows])
+
 
 if __name__ == "__main__":
     keras.utils.set_random_seed(39)

@@ -15,6 +15,8 @@ model = keras.Sequential(
         keras.layers.SpectralNormalization(keras.layers.Dense(4)),
     ]
 )
-model.compile(keras.optimizers.Nadam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+model.compile(
+    keras.optimizers.Nadam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
 print(model.fit(x, y, batch_size=25, epochs=3, verbose=0, validation_data=(x[:20], y[:20])).history)
 print([float(np.abs(w).sum()) for w in model.get_weights()], "\nupdates", int(model.optimizer.iterations))

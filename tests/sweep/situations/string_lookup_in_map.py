@@ -12,9 +12,18 @@ lookup.adapt(cities)
 texts = np.array([f"near {city} old town" for city in cities])
 words = keras.layers.TextVectorization(output_sequence_length=4)
 words.adapt(texts)
-data = tf.data.Dataset.from_tensor_slices(((cities, texts), prices)).batch(32).map(lambda x, y: ((lookup(x[0]), words(x[1])), y), num_parallel_calls=tf.data.AUTOTUNE)
+data = (
+    tf.data.Dataset.from_tensor_slices(((cities, texts), prices))
+    .batch(32)
+    .map(lambda x, y: ((lookup(x[0]), words(x[1])), y), num_parallel_calls=tf.data.AUTOTUNE)
+)
 city, text = keras.Input((), dtype="int64"), keras.Input((4,), dtype="int64")
-joined = keras.layers.Concatenate()([keras.layers.Embedding(lookup.vocabulary_size(), 2)(city), keras.layers.GlobalMaxPooling1D()(keras.layers.Embedding(20, 3)(text))])
+joined = keras.layers.Concatenate()(
+    [
+        keras.layers.Embedding(lookup.vocabulary_size(), 2)(city),
+        keras.layers.GlobalMaxPooling1D()(keras.layers.Embedding(20, 3)(text)),
+    ]
+)
 model = keras.Model([city, text], keras.layers.Dense(1)(joined))
 model.compile(keras.optimizers.SGD(0.05, nesterov=True, momentum=0.9), "mae")
 print(model.fit(data, epochs=4, verbose=0).history, "\nupdates", int(model.optimizer.iterations))

@@ -11,7 +11,9 @@ down = keras.layers.Conv2D(4, 3, padding="same", activation="relu")(inputs)
 deep = keras.layers.Conv2D(8, 3, padding="same", activation="relu")(keras.layers.MaxPooling2D()(down))
 up = keras.layers.Conv2DTranspose(4, 3, 2, padding="same", activation="relu")(keras.layers.Dropout(0.2, seed=4)(deep))
 model = keras.Model(inputs, keras.layers.Conv2D(3, 1, activation="softmax")(keras.layers.Concatenate()([up, down])))
-model.compile(keras.optimizers.Adam(0.01), keras.losses.Dice(axis=(1, 2)), metrics=[keras.metrics.OneHotMeanIoU(3), "accuracy"])
+model.compile(
+    keras.optimizers.Adam(0.01), keras.losses.Dice(axis=(1, 2)), metrics=[keras.metrics.OneHotMeanIoU(3), "accuracy"]
+)
 for epoch in range(2):
     for first in range(0, 30, 12):
         logs = model.train_on_batch(images[first : first + 12], masks[first : first + 12], return_dict=True)

@@ -6,6 +6,7 @@ from keras import ops
 keras.utils.set_random_seed(5)
 weight = keras.Variable(0.0, trainable=False)
 
+
 class Sampling(keras.layers.Layer):
     def __init__(self):
         super().__init__()
@@ -16,9 +17,11 @@ class Sampling(keras.layers.Layer):
         self.add_loss(weight * ops.mean(-0.5 * ops.sum(1 + log_var - ops.square(mean) - ops.exp(log_var), axis=-1)))
         return mean + ops.exp(0.5 * log_var) * keras.random.normal(ops.shape(mean), seed=self.seeds)
 
+
 class Anneal(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         weight.assign(min(1.0, epoch / 2))
+
 
 inputs = keras.Input((10,))
 hidden = keras.layers.Dense(8, "relu")(inputs)

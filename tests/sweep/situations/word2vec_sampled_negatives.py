@@ -14,6 +14,7 @@ for number, (target, context) in enumerate(pairs):
     contexts.append(tf.concat([[context], negatives], 0))
     labels.append([1, 0, 0, 0])
 
+
 class Word2Vec(keras.Model):
     def __init__(self):
         super().__init__()
@@ -23,7 +24,12 @@ class Word2Vec(keras.Model):
         target, context = pair
         return tf.einsum("be,bce->bc", self.targets(target), self.contexts(context))
 
-data = tf.data.Dataset.from_tensor_slices(((np.array(targets), np.array(contexts)), np.array(labels))).shuffle(110, seed=1).batch(32)
+
+data = (
+    tf.data.Dataset.from_tensor_slices(((np.array(targets), np.array(contexts)), np.array(labels)))
+    .shuffle(110, seed=1)
+    .batch(32)
+)
 model = Word2Vec()
 model.compile("adam", keras.losses.CategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 print(model.fit(data, epochs=3, verbose=0).history, "\nupdates", int(model.optimizer.iterations))
