@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -159,7 +160,8 @@ class Shard:
             for i, variable in self._variables.items():
                 if i in values:
                     start, count = self._spans.get(i, (0, None))
-                    assign(variable, [values[i] if count is None else values[i][start : start + count]])
+                    own = values[i] if count is None else values[i][start : start + count]
+                    assign(variable, [own], partial(settle, self.device))
             for flat in self._flat:
                 if flat is not None:
                     flat.assign(values)

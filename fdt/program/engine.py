@@ -1,7 +1,7 @@
 """Reads, writes and assigns state, maps arrays as tensors, and derives workers' seeds, for both engines."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,15 @@ def state_values(
     return unpack_state(state, opened, [variable.tensor for variable in source.variables], spans)
 
 
-def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
+def assign(variable: tf.Variable, pieces: Sequence[np.ndarray], wait: Callable[[], object] | None = None) -> None:
     """Assigns a value that comes in pieces (see `joined`) to a variable.
 
     TensorFlow copies what it assigns, so a large value is assigned some rows at a time.
+
+    Args:
+        variable: On a CPU, of this host or another.
+        pieces: The value.
+        wait: Waits until the variable's host has run what it was sent; None for this process's own.
     """
     large = sum(piece.nbytes for piece in pieces) > _ASSIGNED_BYTES and pieces[0].ndim > 0 and _has_rows(variable)
     if not large or (native := optional("fdt.program.update")) is None:
@@ -57,6 +62,8 @@ def assign(variable: tf.Variable, pieces: Sequence[np.ndarray]) -> None:
             rows = tf.constant(piece[begin : begin + step], variable.dtype)
             native.ops.fdt_assign_rows(variable=variable.handle, rows=rows, start=start)
             start += int(rows.shape[0])
+            if wait is not None:
+                wait()
 
 
 def _has_rows(variable: tf.Variable) -> bool:
