@@ -167,9 +167,14 @@ class Computation:
         ]
 
     def _shape_here(self, variable: int) -> tf.TensorShape:
-        """Returns the shape of a worker's variable; of a table of which it gets rows, it keeps none."""
-        shape = shape_of(self._source.variables[variable].tensor)
-        return tf.TensorShape([0, *shape[1:]]) if variable in self._by_rows else shape
+        """Returns the shape of a worker's variable: of what only servers need, and of a table of which it gets rows, none."""
+        described = self._source.variables[variable]
+        shape = shape_of(described.tensor)
+        if variable in self._by_rows:
+            return tf.TensorShape([0, *shape[1:]])
+        of_servers = self._layout.shards and described.role == program_pb2.ROLE_OPTIMIZER
+        is_used = variable in self._cut.optimizer_reads or variable in self._layout.still
+        return tf.TensorShape([0]) if of_servers and not is_used else shape
 
     def _make_tables(self, device: str) -> list[Table]:
         with tf.device(cpu_beside(device)):
