@@ -29,7 +29,6 @@ from tests.helpers.programs import Given, Traced, state, traced
 from tests.helpers.rehearsal import lags_of, round_robin
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
-layout.LEAST_PART_BYTES = dict.fromkeys((True, False), 1 << 10)
 
 NEAR, FAR = (f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(2))
 MODELS = {"dense": (dense_model, X), "table": (embedding_model, WORDS), "rows": (table_models.two_lookups, WORDS)}
@@ -223,6 +222,8 @@ def borrow(device_host: str) -> None:
         own = f"127.0.0.1:{probe.getsockname()[1]}"
     spec = tf.train.ClusterSpec({JOB: {0: own, 1: device_host}})
     tf.config.experimental_connect_to_cluster(spec, job_name=JOB, task_index=0, make_master_device_default=False)
+    # Small tables are cut, too.
+    layout.LEAST_PART_BYTES = dict.fromkeys((True, False), 1 << 10)
     for name, found in cases():
         print(json.dumps([name, found]), flush=True)
 
