@@ -16,6 +16,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,14 @@ GIVEN = "fdt_operations"
 # One source takes 5 to 20 s on a quiet core.
 _COMPILE_S = 600.0
 # Sums keep their order, and no multiplication is fused with an addition, as in TensorFlow's operations. OpenMP only as far as
-# it needs no library.
-_FLAGS = ("-ffp-contract=off", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall")
+# it needs no library. Eigen's own code for processors that compute in 16 bits does not compile in TensorFlow 2.21, and gives
+# `Eigen::half` another type than TensorFlow's library was compiled with: Eigen is not told of them.
+_FLAGS = (
+    "-ffp-contract=off", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-Wall", "-U__AVX512FP16__",
+)  # fmt: skip
+# TensorFlow's headers warn a hundred times a source, behind what is wrong.
+_ERROR = re.compile(r"\b(fatal )?error:")
+_SHOWN_ERRORS, _SHOWN_CHARACTERS = 5, 4000
 _CACHE = "native"
 
 
@@ -244,4 +251,6 @@ def _run(command: Sequence[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NativeError(f"The compiler did not come to its end: {error}") from error
     if done.returncode:
-        raise NativeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+        errors = [line for line in done.stderr.splitlines() if _ERROR.search(line)]
+        told = "\n".join(errors[:_SHOWN_ERRORS]) or done.stderr
+        raise NativeError(f"{' '.join(command)} failed:\n{told[-_SHOWN_CHARACTERS:]}")

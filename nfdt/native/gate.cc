@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,7 +13,6 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/lib/core/notification.h"
 #include "tensorflow/core/platform/mutex.h"
 
 namespace fdt {
@@ -210,12 +210,8 @@ extern "C" void fdt_gate_leave(int64_t gate, int64_t worker) { fdt::All().Find(g
 extern "C" void fdt_gate_set_idle(int64_t gate, int64_t worker, int is_idle) { fdt::All().Find(gate)->SetIdle(worker, is_idle); }
 extern "C" void fdt_gate_open(int64_t gate) { fdt::All().Find(gate)->Open(); }
 extern "C" double fdt_gate_enter(int64_t gate, int64_t worker) {
-  tensorflow::Notification opened;
-  double held_s = 0;
-  fdt::All().Find(gate)->Enter(worker, [&](double seconds) {
-    held_s = seconds;
-    opened.Notify();
-  });
-  opened.WaitForNotification();
-  return held_s;
+  // Kept by who opens, too, who may still be in `set_value` when this thread has its result.
+  auto opened = std::make_shared<std::promise<double>>();
+  fdt::All().Find(gate)->Enter(worker, [opened](double seconds) { opened->set_value(seconds); });
+  return opened->get_future().get();
 }

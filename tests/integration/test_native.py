@@ -111,6 +111,21 @@ def test_what_the_compiler_says_is_said(package: Path, cache: Path) -> None:
     assert not list(cache.iterdir())
 
 
+def test_an_error_is_told_before_the_warnings_of_headers(package: Path) -> None:
+    warnings = "".join(f'#warning "{number} of a header, which is told at some length"\n' for number in range(99))
+    (package / "same.cc").write_text(f"{SOURCE}nonsense\n{warnings}")
+    with pytest.raises(NativeError, match="error:.*nonsense") as raised:
+        native.library(NAME)
+    assert "of a header" not in str(raised.value)
+
+
+def test_eigen_is_not_told_of_processors_that_compute_in_16_bits(package: Path) -> None:
+    """With them `Eigen::half` is another type than in TensorFlow's library."""
+    told = '#include "tensorflow/core/framework/op_kernel.h"\n#ifdef EIGEN_VECTORIZE_AVX512FP16\n#error told\n#endif\n'
+    (package / "same.cc").write_text(told + SOURCE)
+    assert native.library(NAME).functions.fdt_test_seven() == 7
+
+
 def test_it_is_known_without_tensorflow_whether_anything_is_compiled(
     package: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
