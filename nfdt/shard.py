@@ -175,8 +175,16 @@ class Shard:
         variable = self._variables[index]
         step = max(1, _READ_BYTES // max(1, variable.dtype.size * variable.shape[1:].num_elements()))
         for start in range(0, variable.shape[0], step):
+            end = min(start + step, variable.shape[0])
             with self._lock, tf.device(self.device):
-                yield as_array(variable[start : start + step])
+                # TensorFlow copies a variable whose rows are written at each read, but for lookups; and after a lookup any other.
+                looked_up = index in self._written_by_rows
+                yield as_array(variable.sparse_read(tf.range(start, end)) if looked_up else variable[start:end])
+
+    @property
+    def _written_by_rows(self) -> set[int]:
+        versions = [t for t, kept in zip(self._layout.tables, self._tables, strict=True) if not kept.is_value]
+        return {i for table in versions for i in (table.variable, *table.slots)}
 
     def keeps(self, index: int) -> bool:
         """Whether this shard keeps a variable by itself (`variable`)."""
