@@ -29,7 +29,7 @@ from nfdt.vectors import FlatVariables, join, part
 # Critical sections are found by their names.
 _numbers = itertools.count()
 # So many bytes of a variable of which a shard has some rows are read at a time.
-_READ_BYTES = 32 << 20
+_READ_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Shard:
         for start in range(0, variable.shape[0], step):
             end = min(start + step, variable.shape[0])
             with self._lock, tf.device(self.device):
-                # TensorFlow copies a variable whose rows are written at each read, but for lookups; and after a lookup any other.
+                # TensorFlow copies a variable whose rows are written at each read but a lookup; and after a lookup any other.
                 looked_up = index in self._written_by_rows
                 yield as_array(variable.sparse_read(tf.range(start, end)) if looked_up else variable[start:end])
 

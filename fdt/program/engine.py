@@ -19,7 +19,7 @@ _ALIGNMENT_BYTES = 64
 # Sets the seeds of workers far apart (2^32 divided by the golden ratio).
 _SEED_STRIDE = 0x9E3779B1
 # A variable gets so many bytes at a time.
-_ASSIGNED_BYTES = 32 << 20
+_ASSIGNED_BYTES = 8 << 20
 _ASSIGNED_TYPES = frozenset(
     "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 )
