@@ -114,7 +114,7 @@ def test_what_the_compiler_says_is_said(package: Path, cache: Path) -> None:
 def test_an_error_is_told_before_the_warnings_of_headers(package: Path) -> None:
     warnings = "".join(f'#warning "{number} of a header, which is told at some length"\n' for number in range(99))
     (package / "same.cc").write_text(f"{SOURCE}nonsense\n{warnings}")
-    with pytest.raises(NativeError, match="error:.*nonsense") as raised:
+    with pytest.raises(NativeError, match=r"error:.*nonsense") as raised:
         native.library(NAME)
     assert "of a header" not in str(raised.value)
 
