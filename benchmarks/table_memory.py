@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from lab.pool import Lab
-from processes import ROOT, SAMPLE_S, RunFailedError
+from processes import ROOT, SAMPLE_S, RunFailedError, tree
 from record import Content, Record
 from rows import FIT, Peak
 from state_memory import own_bytes
@@ -33,7 +33,8 @@ class Hosts:
         """Looks at all of them."""
         self.peaks.setdefault("client", Peak()).see(own_bytes(client))
         for host in self._lab.network.hosts:
-            sizes = [own_bytes(pid) for pid in self._lab.network.pids(host)]
+            # A worker of a job over hosts has a network of its own.
+            sizes = [own_bytes(pid) for started in self._lab.network.pids(host) for pid in tree(started)]
             self.peaks.setdefault(host, Peak()).see(max(sizes, default=0))
 
 
