@@ -16,10 +16,12 @@ from hfdt.mesh import Mesh
 
 # What `--wire fp16` rounds.
 _ROUNDED = (tf.float32, tf.float64)
+# Of gradients that Horovod sums while others are computed. Ranks agree on each bucket, which takes some milliseconds.
+_BUCKET_BYTES = 4 << 20
 
 
 class Meter:
-    """Measures the seconds in which steps' exchanges ran, and their bytes (`native/meter.h`). One per process."""
+    """Measures the seconds in which steps waited for exchanges, and their bytes (`native/meter.h`). One per process."""
 
     def __init__(self) -> None:
         # A rank that is alone exchanges nothing, and works without a compiler.
@@ -58,6 +60,8 @@ class HorovodExchange(Exchange):
         self.ranks: tuple[int, ...] = (hvd.rank(),)
         self.on_cpu = not tf.config.get_visible_devices("GPU")
         self.is_near = self.on_cpu and mesh.is_shared
+        # Ranks that share memory exchange with the cores that compute.
+        self.bucket_bytes = None if self.is_near else _BUCKET_BYTES
         self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
 
     def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
@@ -66,7 +70,8 @@ class HorovodExchange(Exchange):
             return self._met(lambda: self._mesh.reduce(mine, combine))
         rounded = [self._as_sent(tensor, collective) for tensor in mine]
         sent = [encode(tensor, combine) for tensor in rounded]
-        reduced = _metered(sent, lambda ready: _grouped(f"{self._prefix}_{collective.name}", ready, combine))
+        name = f"{self._prefix}_{collective.name}"
+        reduced = _metered(sent, lambda ready: _grouped(name, ready, combine), collective.behind)
         decoded = [decode(t, given.dtype, combine) for t, given in zip(reduced, rounded, strict=True)]
         return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
@@ -136,7 +141,7 @@ class HorovodExchange(Exchange):
             each = [hvd.alltoall(t, counts, f"{self._prefix}_{collective.name}_{i}", True) for i, t in enumerate(ready)]
             return [*(received for received, _ in each), each[0][1]]
 
-        *received, numbers = _metered(tensors, swapped)
+        *received, numbers = _metered(tensors, swapped, collective.behind)
         return received, numbers
 
     def _may_meet(self, collective: Collective) -> bool:
@@ -179,10 +184,13 @@ def _cut_up(tensor: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     return [tf.reshape(piece, [-1]) for piece in tf.split(tensor, list(sizes), 0)]
 
 
-def _metered(tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
-    """Exchanges tensors when all of them are ready, between the meter's two operations."""
+def _metered(
+    tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]], behind: bool = False
+) -> list[tf.Tensor]:
+    """Exchanges tensors when all of them are ready, between the meter's two operations. `behind`: see `Collective`."""
     operations = library("hfdt").ops
-    return list(operations.fdt_exchange_end(values=exchange(operations.fdt_exchange_begin(values=tensors))))
+    exchanged = exchange(operations.fdt_exchange_begin(values=tensors, behind=behind))
+    return list(operations.fdt_exchange_end(values=exchanged, behind=behind))
 
 
 def _grouped(name: str, tensors: Sequence[tf.Tensor], combine: Combine = Combine.SUM) -> list[tf.Tensor]:

@@ -52,6 +52,8 @@ class HorovodLauncher(Launcher):
             **_numbers(placement, rank),
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
+            # Which of its buckets are ready at once depends on time; in what order numbers are added up must not.
+            "HOROVOD_DISABLE_GROUP_FUSION": "1",
             # Horovod uses this only to tell which ranks share a host, not as an address.
             "HOROVOD_HOSTNAME": place.host or "pool",
             ADDRESS: _LOOPBACK if one_host else place.address,

@@ -64,6 +64,7 @@ class Lab:
         pool_workers: int = 0,
         cores: float | None = None,
         everywhere: Sequence[str] = (),
+        served: Sequence[str] = (),
     ) -> None:
         """Notes what to make.
 
@@ -75,11 +76,12 @@ class Lab:
             pool_workers: Workers in the pool's own namespace, which are the first that a job gets.
             cores: See `Network`.
             everywhere: Options of `fdt serve` for the pool and all hosts.
+            served: Options of `fdt serve` for the pool alone.
         """
         link = Link(8 * quantities.bandwidth(bandwidth), quantities.duration(latency) if latency else 0.0)
         self.network = Network(hosts, link, cores)
         self.num_workers = hosts + pool_workers
-        self._mode, self._pool_workers, self._everywhere = mode, pool_workers, everywhere
+        self._mode, self._pool_workers, self._everywhere, self._served = mode, pool_workers, everywhere, served
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as made:
@@ -146,7 +148,7 @@ class Lab:
         token = write_token(self._folder / "token", secrets.token_hex())
         cert, key = certificate(self._folder, ["pool"], [own])
         self._credentials = ["--token-file", str(token), "--tls-ca", str(cert)]
-        served = ["--mode", self._mode, "--listen", f"{own}:0", "--workers", str(self._pool_workers)]
+        served = ["--mode", self._mode, "--listen", f"{own}:0", "--workers", str(self._pool_workers), *self._served]
         served += ["--token-file", str(token), "--tls-cert", str(cert), "--tls-key", str(key)]
         self._address = self._start(made, POOL, served, rf"{own}:\d+")
         # One after the other, so that a rank's number is its host's.

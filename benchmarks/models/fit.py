@@ -22,7 +22,10 @@ if os.environ.get("TF_USE_LEGACY_KERAS"):
 else:
     import keras
 
-MODELS = ("mlp", "cnn", "embedding", "lstm", "compute_bound", "squeezenet", "googlenet", "resnet34", "vit", "lookups")
+MODELS = (
+    *("mlp", "cnn", "embedding", "lstm", "compute_bound", "squeezenet", "googlenet", "resnet34", "vit", "lookups"),
+    "emulated",
+)
 
 
 class EpochClock(keras.callbacks.Callback):

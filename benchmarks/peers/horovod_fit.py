@@ -26,7 +26,7 @@ Step = Callable[[tf.Tensor, tf.Tensor, bool], tf.Tensor]
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("mlp", "cnn", "embedding", "lstm", "lookups"))
+    parser.add_argument("model", choices=("mlp", "cnn", "embedding", "lstm", "lookups", "emulated"))
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of an epoch; default: the model's STEPS")
     parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")

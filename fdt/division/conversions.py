@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import own_rows
+from fdt.division.buckets import buckets
 from fdt.division.exchange import Collective, Exchange, Exchanged
 from fdt.program.body import Body, Sketch, Spec, Wire
 from fdt.program.layout import PARTIAL, WHOLE, Combine, Divided, Layout, Owned, Partial
@@ -246,7 +247,11 @@ class Conversions:
                 return self._reduced([value], reader)[0]
             together = [other for other in self._ready if self._goes_with(mine, other)]
             self._ready = [other for other in self._ready if other not in together]
-            return self._reduced(together, reader)[together.index(mine)]
+            most_bytes = self.exchange.bucket_bytes if mine.key in self.gradients else None
+            reduced: list[Value] = []
+            for bucket in buckets([each.num_bytes for each in together], most_bytes):
+                reduced += self._reduced(together[bucket], reader, behind=bucket.stop < len(together))
+            return reduced[together.index(mine)]
         layout = value.layout
         if isinstance(layout, Owned):
             layout = Divided(0, (None,) * self.exchange.num_workers)  # type: ignore[arg-type]
@@ -260,15 +265,17 @@ class Conversions:
         (tensor,) = self._together(gathered, [value], value.key in self.gradients)
         return self._exchanged(value, tensor, "gather", reader)
 
-    def scattered(self, values: Sequence[Value], layouts: Sequence[Divided], reader: str) -> list[Value]:
-        """Returns partial values of one type in parts of variables; they are exchanged together."""
+    def scattered(
+        self, values: Sequence[Value], layouts: Sequence[Divided], reader: str, behind: bool = False
+    ) -> list[Value]:
+        """Returns partial values of one type in parts of variables; they are exchanged together. `behind`: see `Collective`."""
         count, sizes = len(self.exchange.ranks), [tuple(map(int, layout.sizes)) for layout in layouts]
 
         def scatter(collective: Collective, *tensors: tf.Tensor) -> list[tf.Tensor]:
             each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
             return list(itertools.chain(*self.exchange.scatter(each, sizes, collective)))
 
-        parts = iter(self._together(scatter, values, values[0].key in self.gradients, len(values) * count))
+        parts = iter(self._together(scatter, values, values[0].key in self.gradients, len(values) * count, behind))
         made = []
         for value, layout in zip(values, layouts, strict=True):
             self._account(value, "scatter", reader)
@@ -305,7 +312,12 @@ class Conversions:
         return [loose(value, each) for (value, _), each in zip(values, received, strict=True)], loose(counts, numbers)
 
     def _together(
-        self, exchange: Callable[..., Any], values: Sequence[Value], gradients: bool, count: int | None = None
+        self,
+        exchange: Callable[..., Any],
+        values: Sequence[Value],
+        gradients: bool,
+        count: int | None = None,
+        behind: bool = False,
     ) -> list[Wire]:
         """Writes an exchange, which waits for the exchanged values only; returns `count` tensors, or one for each value."""
         self._num_exchanges += 1
@@ -314,7 +326,7 @@ class Conversions:
         specs = [value.spec(rank) for value in values for rank in self.exchange.ranks]
         inputs = [tensor for value in values for tensor in self.tensors(value)]
         with self.waiting_for([]):
-            collective = Collective(f"exchange_{self._num_exchanges}", gradients, self.body.outer is not None)
+            collective = Collective(f"exchange_{self._num_exchanges}", gradients, self.body.outer is not None, behind)
             return self._drawn(partial(exchange, collective), specs, inputs, None)
 
     @contextlib.contextmanager
@@ -337,7 +349,7 @@ class Conversions:
         alike = value.layout == other.layout and value.dtype == other.dtype
         return alike and (value.key in self.gradients) == (other.key in self.gradients)
 
-    def _reduced(self, values: Sequence[Value], reader: str) -> list[Value]:
+    def _reduced(self, values: Sequence[Value], reader: str, behind: bool = False) -> list[Value]:
         layout, count = values[0].layout, len(self.exchange.ranks)
         assert isinstance(layout, Partial)
         combine = layout.combine
@@ -346,8 +358,8 @@ class Conversions:
             each = [tensors[i : i + count] for i in range(0, len(tensors), count)]
             return self.exchange.reduce(each, combine, collective)
 
-        whole = []
-        for value, tensor in zip(values, self._together(reduced, values, values[0].key in self.gradients), strict=True):
+        whole, gradients = [], values[0].key in self.gradients
+        for value, tensor in zip(values, self._together(reduced, values, gradients, behind=behind), strict=True):
             whole.append(self._exchanged(value, tensor, combine.value, reader))
             value.others.setdefault(WHOLE, []).append(whole[-1])
         return whole

@@ -21,11 +21,13 @@ class Collective:
         name: Unique in the step, and the same on all workers.
         gradients: Whether the values belong to gradients given to an optimizer.
         inside: Whether it is within a branch or a loop, where the order of exchanges is not fixed.
+        behind: Whether other gradients are computed meanwhile, so that the step does not wait for it.
     """
 
     name: str
     gradients: bool = False
     inside: bool = False
+    behind: bool = False
 
 
 class Exchange(Protocol):
@@ -33,7 +35,8 @@ class Exchange(Protocol):
 
     A graph may hold the part of one worker, as in training, or of all workers; `ranks` lists them. Operations of the kinds
     `in_turn` run one after the other, in the order of the step. `on_cpu` decides in which order matrix products are computed;
-    `is_near`, whether an exchange takes less time than a pass over a layer's values.
+    `is_near`, whether an exchange takes less time than a pass over a layer's values. Gradients are exchanged in buckets of
+    `bucket_bytes`, each once it is computed; all together, once the last is, where that is None.
     """
 
     num_workers: int
@@ -41,6 +44,7 @@ class Exchange(Protocol):
     in_turn: frozenset[str]
     on_cpu: bool
     is_near: bool
+    bucket_bytes: int | None
 
     def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
         """Returns the sums (maxima, minima) over all workers.
@@ -117,6 +121,7 @@ class Alone(Exchange):
     in_turn = frozenset[str]()
     on_cpu = True
     is_near = False
+    bucket_bytes = None
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.division import elementwise, indexing, reductions, shaping, slices
+from fdt.division.buckets import buckets
 from fdt.division.conversions import MustBeWholeError, loose
 from fdt.division.state import BY_ENTRY, REDUCING
 from fdt.division.walker import Node, Rule, Walk
@@ -163,26 +164,17 @@ def placed(node: Node, inputs: Sequence[Value], owners: Sequence[tuple[Layout, b
                 found[place] = Value(layout, "", None, inputs[place].dtype)
         place += 2 if is_sparse else 1
     waiting = [i for i in dense if inputs[i].layout == PARTIAL and not walk.has(inputs[i], WHOLE)]
-    for together in _groups([inputs[i] for i in waiting], waiting):
-        walk.scattered([inputs[i] for i in together], [cast(Divided, found[i].layout) for i in together], name)
+    most_bytes = min(TOGETHER_BYTES, walk.exchange.bucket_bytes or TOGETHER_BYTES)
+    for dtype in dict.fromkeys(inputs[i].dtype for i in waiting):
+        # Back-propagation comes to the last variable first.
+        of_type = [i for i in reversed(waiting) if inputs[i].dtype == dtype]
+        for bucket in buckets([inputs[i].num_bytes for i in of_type], most_bytes):
+            together = of_type[bucket]
+            layouts = [cast(Divided, found[i].layout) for i in together]
+            walk.scattered([inputs[i] for i in together], layouts, name, behind=bucket.stop < len(of_type))
     for i in dense:
         found[i] = walk.converted(inputs[i], found[i].layout, name)
     return found
-
-
-def _groups(gradients: Sequence[Value], places: Sequence[int]) -> list[list[int]]:
-    """Returns the places of gradients that travel together: neighbours of one type, so few that no message waits for all."""
-    groups = dict[Any, list[list[int]]]()
-    num_bytes = dict[Any, int]()
-    for gradient, place in zip(gradients, places, strict=True):
-        of_type, size = groups.setdefault(gradient.dtype, []), gradient.num_bytes
-        if of_type and num_bytes[gradient.dtype] + size <= TOGETHER_BYTES:
-            of_type[-1].append(place)
-            num_bytes[gradient.dtype] += size
-        else:
-            of_type.append([place])
-            num_bytes[gradient.dtype] = size
-    return [group for of_type in groups.values() for group in of_type]
 
 
 def _brought(walk: Walk, values: Value, ids: Value, owners: Divided, reader: str) -> list[Value]:

@@ -16,30 +16,41 @@ Meter& meter() {
 namespace {
 
 using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
 void PassOn(OpKernelContext* context) {
   for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
 }
 
-class BeginOp : public OpKernel {
+class MeterOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit MeterOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("behind", &behind_));
+  }
+
+ protected:
+  bool behind_;  // Whether the step computes other gradients meanwhile.
+};
+
+class BeginOp : public MeterOp {
+ public:
+  using MeterOp::MeterOp;
 
   void Compute(OpKernelContext* context) override {
     uint64_t num_bytes = 0;
     for (int i = 0; i < context->num_inputs(); ++i) num_bytes += context->input(i).TotalBytes();
-    meter().Begin(num_bytes);
+    meter().Begin(num_bytes, behind_);
     PassOn(context);
   }
 };
 
-class EndOp : public OpKernel {
+class EndOp : public MeterOp {
  public:
-  using OpKernel::OpKernel;
+  using MeterOp::MeterOp;
 
   void Compute(OpKernelContext* context) override {
-    meter().End();
+    meter().End(behind_);
     PassOn(context);
   }
 };
@@ -55,6 +66,7 @@ REGISTER_OP("FdtExchangeBegin")
     .Input("values: T")
     .Output("sent: T")
     .Attr("T: list(type) >= 1")
+    .Attr("behind: bool = false")
     .SetIsStateful()
     .SetShapeFn(SameShapes);
 
@@ -62,6 +74,7 @@ REGISTER_OP("FdtExchangeEnd")
     .Input("values: T")
     .Output("received: T")
     .Attr("T: list(type) >= 1")
+    .Attr("behind: bool = false")
     .SetIsStateful()
     .SetShapeFn(SameShapes);
 

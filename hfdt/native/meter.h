@@ -1,7 +1,7 @@
-// Measures how long this process's exchanges took, and how many bytes they were given.
+// Measures how long this process's steps waited for exchanges, and how many bytes these were given.
 //
 // Exchanges overlap. The meter counts the time in which at least one runs, so that exchange time and computing time add up to
-// the steps' time.
+// the steps' time. While other gradients are computed, an exchange of gradients only adds its bytes.
 
 #ifndef FDT_HFDT_METER_H_
 #define FDT_HFDT_METER_H_
@@ -14,13 +14,14 @@ namespace fdt {
 
 class Meter {
  public:
-  void Begin(uint64_t num_bytes) {
+  void Begin(uint64_t num_bytes, bool behind = false) {
     std::lock_guard<std::mutex> lock(mutex_);
     num_bytes_ += num_bytes;
-    if (under_way_++ == 0) since_ = std::chrono::steady_clock::now();
+    if (!behind && under_way_++ == 0) since_ = std::chrono::steady_clock::now();
   }
 
-  void End() {
+  void End(bool behind = false) {
+    if (behind) return;
     std::lock_guard<std::mutex> lock(mutex_);
     // No exchange runs if the meter was reset in between.
     if (under_way_ > 0 && --under_way_ == 0) seconds_ += Elapsed();

@@ -15,6 +15,7 @@ class Together(Exchange):
     in_turn = frozenset[str]()
     on_cpu = True
     is_near = False
+    bucket_bytes = None
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

@@ -74,7 +74,10 @@ def test_trains_as_on_one_machine_then_the_host_leaves(cluster: Cluster) -> None
 def test_hosts_of_unequal_size_and_states_that_travel_as_blobs(cluster: Cluster) -> None:
     plain = run_python(written(cluster.directory, LARGE), limit_s=LIMIT_S, cwd=cluster.directory)
     with cluster.host(slots=2):
-        np.testing.assert_allclose(losses(cluster.run(LARGE, workers=3)), losses(plain), atol=1e-4)
+        over_hosts = losses(cluster.run(LARGE, workers=3))
+        np.testing.assert_allclose(over_hosts, losses(plain), atol=1e-4)
+        # Gradients go in several messages, and a sum of three depends on the order.
+        assert losses(cluster.run(LARGE, workers=3)) == over_hosts
 
 
 def test_ranks_meet_on_the_trusted_network_only(cluster: Cluster) -> None:

@@ -27,6 +27,20 @@ def test_the_time_of_exchanges_that_overlap_counts_once() -> None:
     assert meter.read() == (seconds, num_bytes)
 
 
+def test_an_exchange_behind_which_a_step_computes_takes_it_no_time() -> None:
+    meter = Meter()
+    tensor = tf.ones([16])
+    _OPS.fdt_exchange_begin(values=[tensor], behind=True)
+    tf.linalg.matmul(tf.ones([1000, 1000]), tf.ones([1000, 1000])).numpy()
+    assert meter.read() == (0.0, 16 * 4)
+    _OPS.fdt_exchange_begin(values=[tensor])
+    _OPS.fdt_exchange_end(values=[tensor], behind=True)
+    began = meter.read()[0]
+    tf.linalg.matmul(tf.ones([1000, 1000]), tf.ones([1000, 1000])).numpy()
+    assert meter.read()[0] > began, "the last exchange has not ended"
+    _OPS.fdt_exchange_end(values=[tensor])
+
+
 def test_an_exchange_that_failed_is_forgotten_by_the_next_job() -> None:
     _OPS.fdt_exchange_begin(values=[tf.ones([4])])
     meter = Meter()
