@@ -36,6 +36,7 @@ from fdt.forecast import quantities
 PACKAGES = ("fdt", "tensorflow", "keras", "horovod", "numpy")
 _OURS, _HOROVOD = "fdt run", "Horovod by hand"
 _BEFORE = "fdt run, the commit before"
+_EPOCHS = "6"
 _PATH = ("benchmarks/emulated", "benchmarks/models")
 
 
@@ -76,9 +77,8 @@ class Kind:
 
 
 def _step_s(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the seconds of a step after the first epoch, which is warm-up."""
-    timed = result["epoch_seconds"][1:]
-    return {"step_s": sum(timed) / len(timed) / result["steps"]}
+    """Returns the seconds of a step of the middle epoch, after the first, which is warm-up: in one of them there is a snapshot."""
+    return {"step_s": statistics.median(result["epoch_seconds"][1:]) / result["steps"]}
 
 
 def ours(kind: Kind, hosts: int, folder: str, is_computed: bool, steps: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def ours(kind: Kind, hosts: int, folder: str, is_computed: bool, steps: int) -> 
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *(str(ROOT / part) for part in _PATH)])
     try:
         with Lab(hosts, kind.bandwidth, mode="sync", served=["--admit", "EmulatedLayer"]) as lab:
-            script = [str(ROOT / FIT), "emulated", "--epochs", "3", "--steps", str(steps), "--batch-size", str(hosts)]
+            script = [str(ROOT / FIT), "emulated", "--epochs", _EPOCHS, "--steps", str(steps), "--batch-size", str(hosts)]
             ran = lab.run(["--mode", "sync", *script])
             return _step_s(Finished(ran.output, ran.seconds).result())
     finally:
@@ -99,7 +99,7 @@ def ours(kind: Kind, hosts: int, folder: str, is_computed: bool, steps: int) -> 
 def by_hand(kind: Kind, hosts: int, is_computed: bool, steps: int) -> dict[str, Any]:
     """Trains with Horovod by hand, a rank to a host."""
     with Network(hosts, Link(8 * quantities.bandwidth(kind.bandwidth))) as network:
-        trained = [*python(PEER), "emulated", "--epochs", "3", "--steps", str(steps), "--batch-size", str(hosts)]
+        trained = [*python(PEER), "emulated", "--epochs", _EPOCHS, "--steps", str(steps), "--batch-size", str(hosts)]
         command, environment = horovod(network, trained)
         path = {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in _PATH)}
         return _step_s(run(command, {**path, **environment, **kind.environment(is_computed)}).result())
@@ -145,7 +145,7 @@ def markdown(content: Content) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=8, help="of an epoch; there are three, the first is warm-up")
+    parser.add_argument("--steps", type=int, default=5, help="of an epoch; there are six, the first is warm-up")
     parser.add_argument("--hosts", nargs="*", type=int, default=[2, 4, 8])
     parser.add_argument("--kinds", nargs="*", default=["100Mbit:10:1:40", "1Gbit:10:4:20", "1Gbit:4:30:40"])
     parser.add_argument("--before", metavar="COMMIT", help="an earlier commit, measured beside this one")
