@@ -88,7 +88,16 @@ def ours(kind: Kind, hosts: int, folder: str, is_computed: bool, steps: int) -> 
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *(str(ROOT / part) for part in _PATH)])
     try:
         with Lab(hosts, kind.bandwidth, mode="sync", served=["--admit", "EmulatedLayer"]) as lab:
-            script = [str(ROOT / FIT), "emulated", "--epochs", _EPOCHS, "--steps", str(steps), "--batch-size", str(hosts)]
+            script = [
+                str(ROOT / FIT),
+                "emulated",
+                "--epochs",
+                _EPOCHS,
+                "--steps",
+                str(steps),
+                "--batch-size",
+                str(hosts),
+            ]
             ran = lab.run(["--mode", "sync", *script])
             return _step_s(Finished(ran.output, ran.seconds).result())
     finally:

@@ -15,6 +15,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.utils.python_utils import is_default
 
 from fdt.base.patch import Patches
+from fdt.capture.keras.script_code import runs_script_code
 from fdt.capture.keras.version import DataHooks, KerasVersion, Reader
 from fdt.capture.rows import untuned
 from fdt.capture.strategies import is_alone, made_under
@@ -46,6 +47,13 @@ class Keras3(KerasVersion):
 
     def has_own_step(self, model: Any) -> bool:
         return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
+
+    def runs_script_code(self, model: Any) -> bool:
+        if not self.has_own_step(model) or not self.is_compiled(model) or self.strategy(model) is not None:
+            return True
+        given = (model.optimizer, model._compile_loss, model._compile_metrics)
+        objects = [model, *model._flatten_layers(include_self=False), *getattr(model, "operations", ()), *given]
+        return runs_script_code(each for each in objects if each is not None)
 
     def trains_nothing(self, model: Any) -> bool:
         """See `KerasVersion`: only `compile` makes a new step; a model frozen between it and its first step trains nothing."""

@@ -95,6 +95,9 @@ class KerasVersion(Protocol):
     def has_own_step(self, model: Any) -> bool:
         """Returns whether a model trains with Keras's own train_step."""
 
+    def runs_script_code(self, model: Any) -> bool:
+        """Returns whether a trace of a model's step runs Python that is not Keras's own."""
+
     def trains_nothing(self, model: Any) -> bool:
         """Returns whether a model has Keras's own step, with nothing to train, and Keras raises no error."""
 

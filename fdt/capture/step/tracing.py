@@ -1,9 +1,11 @@
 """Traces a training step, or a test step, into a program: observes its calls, and leaves its computation as it is."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from fdt.base.config import RunConfig
 from fdt.base.patch import Patches
@@ -20,21 +22,41 @@ from fdt.program.holes import Holes, OpenHole, open_holes
 from fdt.program.step_program import export
 from fdt.v1 import program_pb2
 
+# Of what TensorFlow tells who makes a variable, what the variable needs; the rest is for variables of TensorFlow 1.
+_ARGUMENTS = (
+    *("initial_value", "trainable", "name", "dtype", "constraint", "synchronization", "aggregation", "shape"),
+    *("caching_device", "validate_shape"),
+)
+
+
+def _made_outside(_: Callable[..., Any], **kwargs: Any) -> tf.Variable:
+    """Makes a variable outside the function that is traced: TensorFlow traces one that makes variables a second time."""
+    with tf.init_scope():
+        return ResourceVariable(**{name: kwargs[name] for name in _ARGUMENTS if name in kwargs})
+
 
 class StepTrace:
     """One trace of one step."""
 
-    def __init__(self, config: RunConfig, seen: StepObserver, trains: bool = True, returns_rows: bool = False):
+    def __init__(
+        self,
+        config: RunConfig,
+        seen: StepObserver,
+        trains: bool = True,
+        returns_rows: bool = False,
+        is_scripts: bool = True,
+    ):
         """
         Args:
             config: The run's configuration.
             seen: Observes the step.
             trains: Whether it is a training step: it hands gradients to an optimizer.
             returns_rows: Whether the sizes of what it returns may depend on the batch.
+            is_scripts: Whether it runs Python of the script's, which does what it does each time that TensorFlow traces it.
         """
         self._config = config
         self._seen = seen
-        self._trains, self._returns_rows = trains, returns_rows
+        self._trains, self._returns_rows, self._is_scripts = trains, returns_rows, is_scripts
 
     def trace(self, own_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `own_step(batch)`.
@@ -94,7 +116,8 @@ class StepTrace:
         try:
             self._seen.install(patches)
             function = tf.function(step, autograph=False)
-            concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
+            with contextlib.nullcontext() if self._is_scripts else tf.variable_creator_scope(_made_outside):
+                concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
         finally:
             patches.undo()
         return concrete, opened, logs[-1], recordings[-1]
