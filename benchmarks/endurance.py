@@ -22,10 +22,11 @@ COUNTED = str(processes.ROOT / "benchmarks" / "models" / "counted.py")
 LIMIT_S = 3600.0
 # Four on the host that joins, none of the pool's one.
 _AWAY = ("--own", "1", "--slots", "4", "--workers", "4", "--ps-place", "pool")
+_BOTH = "two workers and a server a host"
 # Where workers and servers are, in turn.
 PLACES = {
     "two workers a host, one server": ("--slots", "2"),
-    "two workers and a server a host": ("--slots", "2", "--ps", "2"),
+    _BOTH: ("--slots", "2", "--ps", "2"),
     "all workers away from the server": _AWAY,
 }
 
@@ -37,8 +38,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000, help="of an epoch")
     parser.add_argument("--load", type=int, default=2, help="processes beside it that compute without end")
     parser.add_argument("--resume", action="store_true", help="measure only what the results do not have yet")
+    parser.add_argument("--table", action="store_true", help="count rows of a table that is on both hosts' servers")
     parser.add_argument("--quick", action="store_true", help="a run of each place, short, nothing written")
     options = parser.parse_args()
+    if options.table:
+        for place in [place for place in PLACES if place != _BOTH]:
+            del PLACES[place]
     if options.quick:
         options.runs, options.epochs, options.steps = len(PLACES), 2, 100
     return options
@@ -57,7 +62,7 @@ def loaded(number: int) -> Iterator[None]:
 
 
 def run(place: str, options: argparse.Namespace) -> dict[str, Any]:
-    script = [COUNTED, "--epochs", str(options.epochs), "--steps", str(options.steps)]
+    script = [COUNTED, "--epochs", str(options.epochs), "--steps", str(options.steps), *["--table"] * options.table]
     words = ["--hosts", "2", *PLACES[place], "--update", "asgd", "--", *script]
     command = processes.python("benchmarks/over_hosts.py", *words)
     with loaded(options.load):
@@ -67,7 +72,7 @@ def run(place: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     options = parse_arguments()
-    settings = {key: vars(options)[key] for key in ("epochs", "steps", "load")}
+    settings = {key: vars(options)[key] for key in ("epochs", "steps", "load", "table")}
     record = Record("endurance", settings, ("tensorflow",), markdown, keep=not options.quick, resume=options.resume)
     places = itertools.cycle(PLACES)
     missing = [(n, place) for n, place in zip(range(20), places, strict=False) if not record.has("run", number=n)]

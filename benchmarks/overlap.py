@@ -77,7 +77,7 @@ class Kind:
 
 
 def _step_s(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the seconds of a step of the middle epoch, after the first, which is warm-up: in one of them there is a snapshot."""
+    """Returns the seconds of a step of the middle epoch; the first is warm-up, and in another one there is a snapshot."""
     return {"step_s": statistics.median(result["epoch_seconds"][1:]) / result["steps"]}
 
 
