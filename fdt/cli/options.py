@@ -227,7 +227,7 @@ class Predict(OfFit, OfPool, OfScript):
     queueing: str | None = option(None, "time that a request waits in a link which others keep busy: half of what "
         "the switch buffers (default: 0)", "TIME", group=_NETWORK)
     overlap: float | None = option(None, "which part of the ring's exchange overlaps with computation, 0 to 1; see "
-        "--calibrate (default: 0)", "X", option_values.part, group=_NETWORK)
+        "--calibrate (default: 0.45)", "X", option_values.part, group=_NETWORK)
     wire: str | None = training_option(None, "how numbers travel from host to host: exact (default), or fp16", "FORM",
         group=_NETWORK)
     measure: bool = switch("all workers on this machine (default without --server)", group=_NETWORK)

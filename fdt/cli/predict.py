@@ -17,7 +17,7 @@ from fdt.client.report import say
 from fdt.errors import UsageError
 from fdt.forecast import calibration
 from fdt.forecast.forecasts import Prediction, read
-from fdt.forecast.links import Hosts, Machine
+from fdt.forecast.links import OVERLAP, Hosts, Machine
 from fdt.forecast.quantities import bandwidth, duration
 from fdt.forecast.samples import Found, Samples
 from fdt.forecast.step_time import Workload
@@ -135,7 +135,7 @@ def _link(options: Predict) -> Hosts | None:
         return None
     latency, queueing = (0.0 if time is None else duration(time) for time in (options.latency, options.queueing))
     rounded = rounding.is_rounded({} if options.wire is None else {rounding.OPTION: options.wire})
-    slots, overlap = options.gpus_per_host or 1, options.overlap or 0.0
+    slots, overlap = options.gpus_per_host or 1, OVERLAP if options.overlap is None else options.overlap
     return Hosts(
         bandwidth(options.bandwidth),
         latency,

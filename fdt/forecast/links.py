@@ -3,6 +3,12 @@
 import dataclasses
 import math
 
+# How much of what could be hidden our ring hides between hosts, unless a calibration finds another value. Two hosts whose cores
+# are busy with a dense network hid 0.44, layers of an emulated accelerator, which leave them free, 0.94
+# (benchmarks/results/overlap.md). What Horovod has published of 512 GPUs is within two points of this value
+# (benchmarks/results/cluster_512.md).
+OVERLAP = 0.45
+
 
 @dataclasses.dataclass(frozen=True)
 class Network:
@@ -12,8 +18,7 @@ class Network:
         bandwidth: Bytes per second, in each direction of each host's link.
         slots: Workers of each host, which share its link and have faster connections to each other.
         latency: Seconds from one host to another.
-        overlap: The fraction of an exchange that is hidden behind computation, of what could be. Our ring begins when all
-            gradients are computed, so this is 0 unless a calibration finds another value.
+        overlap: The fraction of an exchange that is hidden behind computation, of what could be; see `OVERLAP`.
         contention: The factor by which computation is slower because workers share a machine.
         queueing: Seconds that a request to a parameter server waits in a link that other workers keep busy.
     """

@@ -10,7 +10,7 @@ from fdt.cli import main
 from fdt.errors import UsageError
 from fdt.forecast.calibration import Observation, calibrate, fit
 from fdt.forecast.forecasts import Prediction, read
-from fdt.forecast.links import Hosts, Machine
+from fdt.forecast.links import OVERLAP, Hosts, Machine
 from fdt.forecast.step_time import CENTRAL, RING, SHARDED, Timed, Workload
 
 LOAD = Workload(
@@ -69,7 +69,7 @@ def test_a_cluster_is_told_by_its_hosts_and_their_gpus(tmp_path: Path, capsys: p
         in capsys.readouterr().out
     )
     found = read(tmp_path / "c.json")
-    assert found.workers == (1, 2, 4, 8, 16, 32) and found.transport == Hosts(12.5e9, slots=4)
+    assert found.workers == (1, 2, 4, 8, 16, 32) and found.transport == Hosts(12.5e9, overlap=OVERLAP, slots=4)
     sharded = [each for each in found.forecasts() if each.form == SHARDED]
     assert {each.workers: each.hosts for each in sharded} == {1: 1, 2: 1, 4: 1, 8: 2, 16: 4, 32: 8}
     one, all_of_it = (found.of(RING, "sync", workers) for workers in (4, 32))
