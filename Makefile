@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Which tests, files and folders took longest stands in what the run prints.
 TESTS := -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 50
 
-.PHONY: demo docs gpu-check test test-all test-fast test-matrix sweep fuzz faults check install install-nccl dist setup-requirements protos format clean
+.PHONY: demo docs gpu-check test test-all test-fast test-matrix release sweep fuzz faults check install install-nccl dist setup-requirements protos format clean
 
 demo: install
 	$(RUN)/python benchmarks/demo.py
@@ -85,6 +85,11 @@ protos: | $(UV)
 # Clients on other versions of TensorFlow and Python: installs each, which takes a while.
 test-matrix: install
 	FDT_UV="$(abspath $(UV))" $(RUN)/python -m pytest tests/matrix
+
+# What is given away, built and tried in empty environments of each Python. Before the changelog has a date: REHEARSAL=1.
+release: dist docs | $(UV)
+	PATH="$(abspath .uv/bin):$$PATH" $(RUN)/fdt setup --wheel dist
+	FDT_UV="$(abspath $(UV))" FDT_DIST="$(abspath dist)" FDT_REHEARSAL="$(REHEARSAL)" $(RUN)/python -m pytest tests/matrix/test_release.py
 
 # Random input for what reads bytes of strangers, for some minutes; `make test` takes a few seconds for it.
 fuzz: install

@@ -5,22 +5,35 @@ from collections.abc import Sequence
 # Nothing is left to compute while the last bucket travels, so it is small. A message of a quarter of a megabyte takes 2 ms at
 # 1 Gbit/s, about as long as workers need to agree on it.
 _LAST_BYTES = 1 << 18
+# A bucket that is fuller than this part of its size does not take a gradient that exceeds it; a bias goes with its weights.
+_FULL = 1 / 4
 
 
-def buckets(num_bytes: Sequence[int], most_bytes: int | None) -> list[slice]:
+def buckets(num_bytes: Sequence[int], bucket_bytes: int | None) -> list[slice]:
     """Returns which gradients are exchanged together.
 
     Args:
         num_bytes: Those of each gradient, in the order in which they are computed.
-        most_bytes: Those of a bucket, unless it is a single gradient; None if all gradients are exchanged together.
+        bucket_bytes: Those of a bucket, unless a gradient has more; None if all gradients are exchanged together.
     """
-    if most_bytes is None:
-        return [slice(0, len(num_bytes))]
+    everything = slice(0, len(num_bytes))
+    if bucket_bytes is None:
+        return [everything]
     found: list[slice] = []
-    end, size, room = len(num_bytes), 0, min(_LAST_BYTES, most_bytes)
-    for start in reversed(range(len(num_bytes))):
-        if start + 1 < end and size + num_bytes[start] > room:
-            found.insert(0, slice(start + 1, end))
-            end, size, room = start + 1, 0, most_bytes
-        size += num_bytes[start]
-    return [slice(0, end), *found]
+    start, size = 0, 0
+    for place, more in enumerate(num_bytes):
+        if size + more > bucket_bytes and size > _FULL * bucket_bytes:
+            found.append(slice(start, place))
+            start, size = place, 0
+        size += more
+    last = _last(num_bytes, start)
+    return [*found, *([slice(start, last)] if start < last else []), slice(last, len(num_bytes))]
+
+
+def _last(num_bytes: Sequence[int], start: int) -> int:
+    """Returns where the last bucket begins, among gradients from `start` on: at `start` where it is not worth two messages."""
+    last, size = len(num_bytes), 0
+    while last > start and size + num_bytes[last - 1] <= _LAST_BYTES:
+        last -= 1
+        size += num_bytes[last]
+    return last if last < len(num_bytes) and sum(num_bytes[start:last]) > _LAST_BYTES else start

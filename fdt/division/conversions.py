@@ -247,9 +247,9 @@ class Conversions:
                 return self._reduced([value], reader)[0]
             together = [other for other in self._ready if self._goes_with(mine, other)]
             self._ready = [other for other in self._ready if other not in together]
-            most_bytes = self.exchange.bucket_bytes if mine.key in self.gradients else None
+            bucket_bytes = self.exchange.bucket_bytes if mine.key in self.gradients else None
             reduced: list[Value] = []
-            for bucket in buckets([each.num_bytes for each in together], most_bytes):
+            for bucket in buckets([each.num_bytes for each in together], bucket_bytes):
                 reduced += self._reduced(together[bucket], reader, behind=bucket.stop < len(together))
             return reduced[together.index(mine)]
         layout = value.layout

@@ -45,6 +45,29 @@ VERSIONS = (
 )  # fmt: skip
 
 
+def _python(version: str) -> str | None:
+    """Returns an interpreter of a version; pyenv's stand-ins on the path, which work for one version only, are passed over."""
+    found = subprocess.run([UV, "python", "find", version], capture_output=True, text=True, check=False)
+    if not found.returncode:
+        return found.stdout.strip()
+    others = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(others[-1]) if others else None
+
+
+def virtual_environment(folder: Path, version: str) -> Path:
+    """Makes an empty environment; returns its Python. Skips the test where there is no such version."""
+    found = _python(version)
+    if found is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    subprocess.run([UV, "venv", "--quiet", "--python", found, folder], check=True, timeout=LIMIT_S)
+    return folder / "bin" / "python"
+
+
+def uv_installs(python: Path, *packages: str) -> None:
+    """Installs packages into an environment."""
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *packages], check=True, timeout=LIMIT_S)
+
+
 def make(folder: Path, version: Version, extra: str = "") -> Path:
     """Makes an environment with a TensorFlow and this checkout; returns its Python.
 
@@ -53,13 +76,10 @@ def make(folder: Path, version: Version, extra: str = "") -> Path:
         version: Its versions. Keras is the newest that its TensorFlow accepts, as users have it.
         extra: Ours, in brackets, such as "[pool]"; with it what is compiled is built or taken from the user's cache.
     """
-    if subprocess.run([UV, "python", "find", version.python], capture_output=True, check=False).returncode:
-        pytest.skip(f"there is no Python {version.python} on this machine")
-    subprocess.run([UV, "venv", "--quiet", "--python", version.python, folder], check=True, timeout=LIMIT_S)
-    python = folder / "bin" / "python"
+    python = virtual_environment(folder, version.python)
     keras_2 = f"tf_keras=={version.tensorflow.rsplit('.', 1)[0]}.*"
     packages = [f"tensorflow=={version.tensorflow}", keras_2, *_OF_CASES, "-e", f"{ROOT}{extra}"]
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *packages], check=True, timeout=LIMIT_S)
+    uv_installs(python, *packages)
     if extra:
         path = os.pathsep.join((str(Path(UV).parent), os.environ["PATH"]))
         run([python, "-m", "fdt", "setup"], limit_s=LIMIT_S, cwd=folder, PATH=path).expect(0)
