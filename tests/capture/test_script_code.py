@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -46,19 +45,21 @@ def functional() -> keras.Model:
     return keras.Model(given, keras.layers.Dense(1)(keras.layers.Concatenate()([given, attended])) + 1.0)
 
 
-def of(*layers: keras.layers.Layer, kind: type = keras.Sequential) -> keras.Model:
-    return kind([*layers, keras.layers.Dense(1)])
+def of(*layers: keras.layers.Layer, kind: type = keras.Sequential, is_built: bool = True) -> keras.Model:
+    return kind([*([keras.Input((4,))] if is_built else []), *layers, keras.layers.Dense(1)])
 
 
 STANDARD: dict[str, tuple[Model, dict[str, Any]]] = {
-    "layers that are built in the trace": (lambda: of(keras.layers.Dense(3, "relu", kernel_regularizer="l2")), {}),
+    "dense": (lambda: of(keras.layers.Dense(3, "relu", kernel_regularizer="l2")), {}),
     "normalised, with dropout": (lambda: of(keras.layers.BatchNormalization(), keras.layers.Dropout(0.1)), {}),
     "recurrent": (lambda: of(keras.layers.Reshape((2, 2)), keras.layers.Bidirectional(keras.layers.LSTM(2))), {}),
     "functional": (functional, {}),
     "metrics": (of, {"metrics": ["mae", keras.metrics.RootMeanSquaredError()]}),
+    "an optimizer with a tensor to begin with": (of, {"optimizer": keras.optimizers.Nadam}),
+    "a scaled loss": (of, {"optimizer": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}),
     "a schedule": (of, {"optimizer": lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10))}),
 }
-OF_THE_SCRIPT: dict[str, tuple[Model, dict[str, Any]]] = {
+TWICE: dict[str, tuple[Model, dict[str, Any]]] = {
     "a layer": (lambda: of(Own()), {}),
     "a layer within another": (lambda: of(keras.layers.Reshape((2, 2)), keras.layers.TimeDistributed(Own())), {}),
     "a lambda": (lambda: of(keras.layers.Lambda(activation)), {}),
@@ -70,6 +71,7 @@ OF_THE_SCRIPT: dict[str, tuple[Model, dict[str, Any]]] = {
     ),
     "a regularizer": (lambda: of(keras.layers.Dense(2, kernel_regularizer=own)), {}),
     "a model": (lambda: of(kind=OwnModel), {}),
+    "layers that are built in the trace": (lambda: of(is_built=False), {}),
     "a loss": (of, {"loss": own}),
     "a metric": (of, {"metrics": [own]}),
     "a schedule": (of, {"optimizer": lambda: keras.optimizers.SGD(OwnRate())}),
@@ -87,7 +89,6 @@ def test_a_step_of_keras_alone_is_traced_once(name: str, monkeypatch: pytest.Mon
     keras.utils.set_random_seed(1)
     build, given = STANDARD[name]
     model = compiled(build, **given)
-    assert not Keras3().runs_script_code(model)
     calls: list[str] = []
     call = keras.layers.Dense.call
 
@@ -99,28 +100,30 @@ def test_a_step_of_keras_alone_is_traced_once(name: str, monkeypatch: pytest.Mon
     x, y = tf.zeros([6, 4]), tf.zeros([6, 1])
     step = trace_train_step(RunConfig("train.py", num_workers=2), Keras3(), model, element_like((x, y)))
     assert model.optimizer.built and calls == list(dict.fromkeys(calls))
-    assert {id(variable) for variable in step.variables} >= {id(v.value) for v in model.optimizer.variables}
+    # What scales a loss has a rate of its own, which it does not read.
+    assert len({id(v.value) for v in model.optimizer.variables} - {id(variable) for variable in step.variables}) <= 2
 
 
-@pytest.mark.parametrize("name", OF_THE_SCRIPT)
-def test_what_is_the_scripts_own_is_found(name: str) -> None:
-    build, given = OF_THE_SCRIPT[name]
-    assert Keras3().runs_script_code(compiled(build, **given))
+@pytest.mark.parametrize("name", TWICE)
+def test_others_are_traced_as_tensorflow_does_it(name: str) -> None:
+    """Where Python of the script's runs, or what is traced depends on whether layers have been built."""
+    build, given = TWICE[name]
+    model = compiled(build, **given)
+    assert not Keras3().is_traced_once(model) and not model.optimizer.built
 
 
-def test_variables_made_in_the_trace_begin_as_keras_makes_them() -> None:
-    def values(model: keras.Model) -> list[np.ndarray]:
-        return [np.array(variable) for variable in [*model.variables, *model.optimizer.variables]]
+def test_the_one_trace_is_what_the_second_of_two_is() -> None:
+    """Of a scaled loss: before its optimizer has variables, the scale is a number."""
 
-    def built() -> keras.Model:
+    def traced(is_built: bool) -> list[str]:
         keras.utils.set_random_seed(1)
-        return compiled(STANDARD["layers that are built in the trace"][0])
+        model = compiled(STANDARD["a scaled loss"][0], **STANDARD["a scaled loss"][1], metrics=["mae"])
+        if is_built:
+            model.optimizer.build(model.trainable_weights)
+            model._compile_metrics.build(tf.zeros([6, 1]), tf.zeros([6, 1]))
+        element = element_like((tf.zeros([6, 4]), tf.zeros([6, 1])))
+        step = trace_train_step(RunConfig("train.py", num_workers=2), Keras3(), model, element)
+        assert all(variable.dtype.is_floating or variable.dtype.is_integer for variable in step.variables)
+        return [operation.type for operation in step.graph.get_operations()]
 
-    element = element_like((tf.zeros([6, 4]), tf.zeros([6, 1])))
-    ours = built()
-    trace_train_step(RunConfig("train.py", num_workers=2), Keras3(), ours, element)
-    plain = built()
-    plain.build((None, 4))
-    plain.optimizer.build(plain.trainable_variables)
-    for one, other in zip(values(ours), values(plain), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert traced(is_built=False) == traced(is_built=True)

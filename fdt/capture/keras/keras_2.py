@@ -47,9 +47,9 @@ class Keras2(KerasVersion):
     def has_own_step(self, model: Any) -> bool:
         return getattr(model.train_step, "__func__", None) is Model.train_step
 
-    def runs_script_code(self, model: Any) -> bool:
-        """Returns True: layers draw seeds in Python as often as they are traced."""
-        return True
+    def is_traced_once(self, model: Any) -> bool:
+        """Returns False: layers draw seeds in Python as often as they are traced."""
+        return False
 
     def trains_nothing(self, model: Any) -> bool:
         """Returns False: Keras 2 raises an error where there is nothing to train."""

@@ -48,12 +48,18 @@ class Keras3(KerasVersion):
     def has_own_step(self, model: Any) -> bool:
         return getattr(model.train_step, "__func__", None) is tf_trainer.TensorFlowTrainer.train_step
 
-    def runs_script_code(self, model: Any) -> bool:
-        if not self.has_own_step(model) or not self.is_compiled(model) or self.strategy(model) is not None:
-            return True
-        given = (model.optimizer, model._compile_loss, model._compile_metrics)
-        objects = [model, *model._flatten_layers(include_self=False), *getattr(model, "operations", ()), *given]
-        return runs_script_code(each for each in objects if each is not None)
+    def is_traced_once(self, model: Any) -> bool:
+        """See `KerasVersion`: builds the optimizer, which scales a loss otherwise before it has variables."""
+        layers, optimizer = list(model._flatten_layers()), model.optimizer
+        if not self.has_own_step(model) or self.strategy(model) is not None or not all(each.built for each in layers):
+            return False
+        given = (optimizer, model._compile_loss, model._compile_metrics)
+        objects = [*layers, *getattr(model, "operations", ()), *(each for each in given if each is not None)]
+        if runs_script_code(objects):
+            return False
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(model.trainable_weights)
+        return True
 
     def trains_nothing(self, model: Any) -> bool:
         """See `KerasVersion`: only `compile` makes a new step; a model frozen between it and its first step trains nothing."""

@@ -43,8 +43,8 @@ def trace_train_step(
     def traced(element: Element) -> TracedStep:
         own = keras.has_own_step(model)
         seen = StepObserver(config, hook_imported, keras.metrics(model), scale_learning_rate, own)
-        is_scripts = keras.runs_script_code(model)
-        return StepTrace(config, seen, is_scripts=is_scripts).trace(keras.converted(model.train_step), element)
+        once = keras.is_traced_once(model)
+        return StepTrace(config, seen, once=once).trace(keras.converted(model.train_step), element)
 
     return for_any_rows(traced, element, rows)
 

@@ -95,8 +95,11 @@ class KerasVersion(Protocol):
     def has_own_step(self, model: Any) -> bool:
         """Returns whether a model trains with Keras's own train_step."""
 
-    def runs_script_code(self, model: Any) -> bool:
-        """Returns whether a trace of a model's step runs Python that is not Keras's own."""
+    def is_traced_once(self, model: Any) -> bool:
+        """Makes a model ready for a single trace of its step; returns False if that would not be what the second of two is.
+
+        It is where no Python of the script's runs in it, and the step does not depend on whether its variables are there.
+        """
 
     def trains_nothing(self, model: Any) -> bool:
         """Returns whether a model has Keras's own step, with nothing to train, and Keras raises no error."""

@@ -29,10 +29,14 @@ _ARGUMENTS = (
 )
 
 
-def _made_outside(_: Callable[..., Any], **kwargs: Any) -> tf.Variable:
+def _made_outside(make: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
     """Makes a variable outside the function that is traced: TensorFlow traces one that makes variables a second time."""
+    given = {name: kwargs[name] for name in _ARGUMENTS if name in kwargs}
+    if tf.is_tensor(given["initial_value"]) and not tf.executing_eagerly():
+        # It is made of the function's tensors.
+        return make(**kwargs)
     with tf.init_scope():
-        return ResourceVariable(**{name: kwargs[name] for name in _ARGUMENTS if name in kwargs})
+        return ResourceVariable(**given)
 
 
 class StepTrace:
@@ -44,7 +48,7 @@ class StepTrace:
         seen: StepObserver,
         trains: bool = True,
         returns_rows: bool = False,
-        is_scripts: bool = True,
+        once: bool = False,
     ):
         """
         Args:
@@ -52,11 +56,11 @@ class StepTrace:
             seen: Observes the step.
             trains: Whether it is a training step: it hands gradients to an optimizer.
             returns_rows: Whether the sizes of what it returns may depend on the batch.
-            is_scripts: Whether it runs Python of the script's, which does what it does each time that TensorFlow traces it.
+            once: Whether it is traced once, although it makes variables; TensorFlow traces such a function twice.
         """
         self._config = config
         self._seen = seen
-        self._trains, self._returns_rows, self._is_scripts = trains, returns_rows, is_scripts
+        self._trains, self._returns_rows, self._once = trains, returns_rows, once
 
     def trace(self, own_step: Callable[[Any], Any], element: Element) -> "TracedStep":
         """Traces `own_step(batch)`.
@@ -116,7 +120,7 @@ class StepTrace:
         try:
             self._seen.install(patches)
             function = tf.function(step, autograph=False)
-            with contextlib.nullcontext() if self._is_scripts else tf.variable_creator_scope(_made_outside):
+            with tf.variable_creator_scope(_made_outside) if self._once else contextlib.nullcontext():
                 concrete = function.get_concrete_function(tf.TensorSpec([], tf.float32, name="share"), *element.specs())
         finally:
             patches.undo()
