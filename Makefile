@@ -86,10 +86,10 @@ protos: | $(UV)
 test-matrix: install
 	FDT_UV="$(abspath $(UV))" $(RUN)/python -m pytest tests/matrix
 
-# What is given away, built and tried in empty environments of each Python. Before the changelog has a date: REHEARSAL=1.
+# What is given away, built and tried in empty environments of each Python.
 release: dist docs | $(UV)
 	PATH="$(abspath .uv/bin):$$PATH" $(RUN)/fdt setup --wheel dist
-	FDT_UV="$(abspath $(UV))" FDT_DIST="$(abspath dist)" FDT_REHEARSAL="$(REHEARSAL)" $(RUN)/python -m pytest tests/matrix/test_release.py
+	FDT_UV="$(abspath $(UV))" FDT_DIST="$(abspath dist)" $(RUN)/python -m pytest tests/matrix/test_release.py
 
 # Random input for what reads bytes of strangers, for some minutes; `make test` takes a few seconds for it.
 fuzz: install

@@ -26,7 +26,7 @@ from lab.link import Link
 from lab.network import Network
 from lab.peers import horovod
 from lab.pool import Lab
-from processes import ROOT, Finished, checked_out, python, run
+from processes import ROOT, Finished, checked_out, python, run, within
 from record import Content, Record
 from rows import FIT, PEER
 from tables import table
@@ -81,35 +81,25 @@ def _step_s(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"step_s": statistics.median(result["epoch_seconds"][1:]) / result["steps"]}
 
 
+def _options(hosts: int, steps: int) -> list[str]:
+    """Returns what the script is told: a row of a batch for each host."""
+    return ["emulated", "--epochs", _EPOCHS, "--steps", str(steps), "--batch-size", str(hosts)]
+
+
 def ours(kind: Kind, hosts: int, folder: str, is_computed: bool, steps: int) -> dict[str, Any]:
     """Trains on a synchronous worker of each host."""
-    before = dict(os.environ)
-    os.environ.update(kind.environment(is_computed))
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *(str(ROOT / part) for part in _PATH)])
-    try:
-        with Lab(hosts, kind.bandwidth, mode="sync", served=["--admit", "EmulatedLayer"]) as lab:
-            script = [
-                str(ROOT / FIT),
-                "emulated",
-                "--epochs",
-                _EPOCHS,
-                "--steps",
-                str(steps),
-                "--batch-size",
-                str(hosts),
-            ]
-            ran = lab.run(["--mode", "sync", *script])
-            return _step_s(Finished(ran.output, ran.seconds).result())
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    path = {"PYTHONPATH": os.pathsep.join([folder, *(str(ROOT / part) for part in _PATH)])}
+    script = [str(ROOT / FIT), *_options(hosts, steps)]
+    lab = Lab(hosts, kind.bandwidth, mode="sync", served=["--admit", "EmulatedLayer"])
+    with within({**kind.environment(is_computed), **path}), lab:
+        ran = lab.run(["--mode", "sync", *script])
+        return _step_s(Finished(ran.output, ran.seconds).result())
 
 
 def by_hand(kind: Kind, hosts: int, is_computed: bool, steps: int) -> dict[str, Any]:
     """Trains with Horovod by hand, a rank to a host."""
     with Network(hosts, Link(8 * quantities.bandwidth(kind.bandwidth))) as network:
-        trained = [*python(PEER), "emulated", "--epochs", _EPOCHS, "--steps", str(steps), "--batch-size", str(hosts)]
-        command, environment = horovod(network, trained)
+        command, environment = horovod(network, [*python(PEER), *_options(hosts, steps)])
         path = {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in _PATH)}
         return _step_s(run(command, {**path, **environment, **kind.environment(is_computed)}).result())
 

@@ -200,6 +200,18 @@ def _stat(pid: int) -> list[str] | None:
 
 
 @contextlib.contextmanager
+def within(more: Mapping[str, str]) -> Iterator[None]:
+    """Adds to this process's environment, which all that it starts has, for the length of the block."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
 def checked_out(commit: str | None) -> Iterator[Path | None]:
     """Within it a commit's files are in a folder of their own; of None there is no folder."""
     if commit is None:

@@ -11,9 +11,7 @@ root: a worker of each kind, and a parameter server, to a host.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import re
 import statistics
 import sys
@@ -27,7 +25,7 @@ from lab.link import Link
 from lab.network import POOL, Network
 from lab.peers import horovod, places
 from lab.pool import Lab
-from processes import ROOT, Finished, checked_out, fdt, python, run
+from processes import ROOT, Finished, checked_out, fdt, python, run, within
 from record import Content, Record
 from rows import FIT, PEER, models_path
 from tables import table
@@ -76,7 +74,7 @@ def ours(folder: Path, workers: int, table: dict[str, str], options: list[str]) 
 def over_hosts(hosts: int, bandwidth: str, mode: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:
     """Trains on workers of a host each; of asynchronous ones each host has a parameter server, too."""
     servers = ["--ps", str(hosts)] if mode == "async" else []
-    with _environment(table), Lab(hosts, bandwidth, mode=mode) as lab:
+    with within(table), Lab(hosts, bandwidth, mode=mode) as lab:
         ran = lab.run(["--mode", mode, *servers, str(ROOT / FIT), "lookups", *options])
     return {
         **_rates(Finished(ran.output, ran.seconds).result()),
@@ -100,17 +98,6 @@ def servers_over_hosts(hosts: int, bandwidth: str, table: dict[str, str], option
     with Network(hosts, Link(8 * quantities.bandwidth(bandwidth))) as network:
         given = {**environment, **table, **places(network)}
         return _rates(run(network.inside(POOL, [*command, *options]), given).result())
-
-
-@contextlib.contextmanager
-def _environment(table: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(table)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def other(title: str, table: dict[str, str], options: list[str]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ TWICE: dict[str, tuple[Model, dict[str, Any]]] = {
     "layers that are built in the trace": (lambda: of(is_built=False), {}),
     "a loss": (of, {"loss": own}),
     "a metric": (of, {"metrics": [own]}),
+    "a metric of a function": (of, {"metrics": [keras.metrics.MeanMetricWrapper(own)]}),
     "a schedule": (of, {"optimizer": lambda: keras.optimizers.SGD(OwnRate())}),
 }
 

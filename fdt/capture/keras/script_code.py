@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 # Whose code does nothing in a trace but to make operations and variables.
@@ -34,4 +35,8 @@ def _is_strange(value: Any, depth: int) -> bool:
         return any(_is_strange(each, depth + 1) for each in value)
     # A function's own module; an object's is its class's.
     module = getattr(value, "__module__", None) or type(value).__module__
-    return str(module).partition(".")[0] not in _KNOWN
+    if str(module).partition(".")[0] not in _KNOWN:
+        return True
+    # Keras's losses and metrics may be made of a function.
+    is_made_of = isinstance(value, keras.losses.Loss | keras.metrics.Metric)
+    return is_made_of and any(_is_strange(each, depth + 1) for each in vars(value).values())
