@@ -28,6 +28,7 @@ from tensorflow.python.framework import op_def_registry
 from fdt.capture import record_files
 from fdt.capture.rowwise import NotRowsError, is_rowwise
 from fdt.client.report import say
+from fdt.program import lookup_tables
 
 MAPS = (_MapDataset, _ParallelMapDataset)
 BATCHES = (_BatchDataset, _ParallelBatchDataset)
@@ -35,8 +36,8 @@ BATCHES = (_BatchDataset, _ParallelBatchDataset)
 SOURCES = (_TensorSliceDataset, _RangeDataset)
 # Data sets that keep their input's rows, one by one and in order.
 _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
-# Stateful only by their bodies, which are checked separately; an assertion has no effect but its failure.
-_HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert"}
+# Stateful only by their bodies and tables, which are checked separately; an assertion has no effect but its failure.
+_HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert", "LookupTableFindV2"}
 # Limit of memory for computed rows, in addition to the script's own rows, which are in memory already.
 LIMIT_BYTES = 1 << 30
 # If computing takes longer than this, a message says so.
@@ -214,16 +215,27 @@ def _called(inner: Any, function: Any, specs: Sequence[tf.TensorSpec]) -> _Rows:
 def is_pure(function: Any) -> bool:
     """Whether a traced function's result depends on its arguments alone, and it has no side effects.
 
+    It may look values up in tables that cannot change.
+
     Args:
         function: ConcreteFunction.
     """
-    if any(captured.dtype in (tf.resource, tf.variant) for captured in function.captured_inputs):
-        return False
-    return is_pure_graph(function.graph)
+    return is_pure_graph(function.graph, function.captured_inputs)
 
 
-def is_pure_graph(graph: Any) -> bool:
-    """Whether the outputs of a FuncGraph depend on its inputs alone, and it has no side effects."""
+def is_pure_graph(graph: Any, captured: Sequence[Any]) -> bool:
+    """Whether the outputs of a FuncGraph depend on its inputs alone; see `is_pure`.
+
+    Args:
+        graph: FuncGraph.
+        captured: The values of its last inputs, tensors or arrays.
+    """
+    inside = graph.inputs[len(graph.inputs) - len(captured) :]
+    for value, placeholder in zip(captured, inside, strict=True):
+        if placeholder.dtype == tf.variant:
+            return False
+        if placeholder.dtype == tf.resource and not lookup_tables.is_fixed(value, placeholder):
+            return False
     graph_def = graph.as_graph_def()
     # The graph's library also has the bodies of the functions that it calls.
     bodies: list[Sequence[Any]] = [graph_def.node, *(f.node_def for f in graph_def.library.function)]

@@ -38,11 +38,11 @@ class Function:
 
     Attributes:
         graph: FuncGraph.
-        captured: The values of its last inputs.
+        captured: The values of its last inputs: arrays, and handles of resources.
     """
 
     graph: Any
-    captured: Sequence[np.ndarray]
+    captured: Sequence[Any]
 
 
 def is_of_records(dataset: Any) -> bool:
@@ -128,13 +128,16 @@ def functions(dataset: Any) -> list[Function]:
     Raises:
         NotRowsError: It does more than that, or the files are compressed.
     """
-    graph = _by_file(dataset)._map_func.function.graph
+    of_file = _by_file(dataset)._map_func.function
+    graph = of_file.graph
+    # What is captured by a function of a file is the same for all files.
+    outside = {inner.ref(): outer for outer, inner in zip(of_file.captured_inputs, graph.inputs[1:], strict=True)}
     found: list[Function] = []
     op = graph.outputs[0].op
     while op.type not in ("TensorSliceDataset", *_RECORDS):
         if op.type in _MAPS:
             values = op.inputs[1 : 1 + len(op.get_attr("Targuments"))]
-            captured = [tf.get_static_value(value) for value in values]
+            captured = [outside.get(value.ref(), tf.get_static_value(value)) for value in values]
             if any(value is None for value in captured):
                 raise NotRowsError("a function of its records depends on the file, or on a state")
             found.insert(0, Function(called(op)[0], captured))

@@ -20,7 +20,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from fdt.capture import mapped, record_files
 from fdt.capture.rowwise import NotRowsError, is_rowwise
 from fdt.errors import ProgramRefusedError
-from fdt.program import admission, row_function
+from fdt.program import admission, lookup_tables, row_function
 from fdt.program.graphs import called, is_call
 from fdt.program.operations import DECODERS
 from fdt.program.row_function import RowFiles
@@ -84,7 +84,7 @@ def cut(dataset: Any, admitted: Collection[str] = (), is_elsewhere: bool = False
     inputs = [*(graph.given[place] for place in used), *graph.contents]
     paths = [] if graph.records is not None else [_absolute(each) for each in _paths(graph, graph_def, sources)]
     _check_kept(kept, graph.contents)
-    function = row_function.described(of_rows, inputs, outputs, specs)
+    function = row_function.described(of_rows, inputs, outputs, specs, graph.tables(kept))
     _check_admitted(function, admitted)
     given = [_column(sources[place]) for place in used]
     if graph.records is not None:
@@ -143,6 +143,8 @@ class _Graph:
             self.given = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
         self.records: Any = None
         self.is_to_the_bit = True
+        # The handles of lookup tables, and their placeholders.
+        self._tables: list[tuple[tf.Tensor, tf.Tensor]] = []
         self._libraries: set[int] = set()
 
     def outputs(self, dataset: Any) -> list[tf.Tensor]:
@@ -152,6 +154,19 @@ class _Graph:
         if self.records is not None and self.paths:
             raise NotRowsError("a file is read beside each record")
         return row
+
+    def tables(self, kept: Collection[str]) -> dict[str, program_pb2.Table]:
+        """Returns the lookup tables by their placeholders.
+
+        Args:
+            kept: The names of the operations that compute a row.
+        """
+        found = {}
+        for handle, inside in self._tables:
+            table = lookup_tables.describe(handle, inside) if inside.op.name in kept else None
+            if table is not None:
+                found[inside.op.name] = table
+        return found
 
     def _row(self, dataset: Any, given: Iterator[tf.Tensor]) -> tuple[list[tf.Tensor], int | None]:
         """Returns a row's tensors, and the batch size; None before batching."""
@@ -184,9 +199,9 @@ class _Graph:
         self.contents.append(tf.compat.v1.placeholder(tf.string, []))
         row = self.contents[-1:]
         for function in record_files.functions(dataset):
-            if not mapped.is_pure_graph(function.graph):
+            if not mapped.is_pure_graph(function.graph, function.captured):
                 raise NotRowsError("a function of its records draws random numbers, calls Python or has a state")
-            row = self._inlined(function.graph, [*row, *map(_held, function.captured)])
+            row = self._inlined(function.graph, [*row, *map(self._captured, function.captured)])
         return row
 
     def _called_by_row(self, function: Any, row: Sequence[tf.Tensor], size: int) -> list[tf.Tensor]:
@@ -197,7 +212,19 @@ class _Graph:
         return [tensor[0] for tensor in self._called(function, [tensor[None] for tensor in row])]
 
     def _called(self, function: Any, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return self._inlined(function.graph, [*given, *map(_constant, function.captured_inputs)])
+        return self._inlined(function.graph, [*given, *map(self._captured, function.captured_inputs)])
+
+    def _captured(self, value: Any) -> tf.Tensor:
+        """Returns a captured tensor or array as a constant, and a table as a placeholder."""
+        if not tf.is_tensor(value):
+            return _held(value)
+        if value.dtype != tf.resource:
+            return _constant(value)
+        known = next((inside for handle, inside in self._tables if handle is value), None)
+        if known is None:
+            known = tf.compat.v1.placeholder(tf.resource, [])
+            self._tables.append((value, known))
+        return known
 
     def _inlined(self, graph: Any, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Copies a FuncGraph's operations; those that read files become inputs."""

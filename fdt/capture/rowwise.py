@@ -15,7 +15,9 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 _ENTRY_BY_ENTRY = {
     *("Identity", "Snapshot", "StopGradient", "PreventGradient", "EnsureShape", "Cast", "ZerosLike", "OnesLike"),
     *("Abs", "Neg", "Sign", "Square", "Floor", "Ceil", "Round", "Rint", "Relu", "Relu6", "ClipByValue"),
-    *("IsNan", "IsInf", "IsFinite", "LogicalNot", "StringToNumber"),
+    *("IsNan", "IsInf", "IsFinite", "LogicalNot", "StringToNumber", "Bucketize"),
+    *("StringLower", "StringUpper", "StringStrip", "StringLength", "StaticRegexReplace", "StaticRegexFullMatch"),
+    *("StringToHashBucketFast", "StringToHashBucketStrong"),
 }
 _BROADCASTING = {
     *("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "SquaredDifference"),
@@ -37,6 +39,8 @@ class _Kind(enum.Enum):
     SAME = "the same for every batch"
     ROWS = "of row i the batch's row i"
     SIZE = "made of the number of rows"
+    WORDS = "words of the rows' texts, one row's behind the other's, or of each word a value"
+    PLACES = "of each word its row, and which word of the row it is; or how many of these there are"
     OTHER = "anything else"
 
 
@@ -77,12 +81,16 @@ def _returned(graph: Any, given: Sequence[_Kind]) -> list[_Kind]:
 def _kinds(operation: Any, given: list[_Kind]) -> list[_Kind]:
     if operation.type in _CALLS:
         return _returned(operation.graph._get_function(operation.get_attr("f").name).graph, given)
+    if operation.type == "StringSplitV2" and given == [_Kind.ROWS, _Kind.SAME]:
+        return [_Kind.PLACES, _Kind.WORDS, _Kind.PLACES]
     return [_kind(operation, given)] * len(operation.outputs)
 
 
 def _kind(operation: Any, given: list[_Kind]) -> _Kind:
     if _Kind.OTHER in given:
         return _Kind.OTHER
+    if _Kind.WORDS in given or _Kind.PLACES in given:
+        return _kind_of_words(operation, given)
     if _Kind.ROWS not in given:
         return _Kind.SIZE if _Kind.SIZE in given else _Kind.SAME
     if operation.type == "Shape":
@@ -96,6 +104,64 @@ def _kind(operation: Any, given: list[_Kind]) -> _Kind:
     rows = [kind is _Kind.ROWS for kind in given]
     rule = _RULES.get(operation.type)
     return _Kind.ROWS if rule is not None and rule(operation, rows) else _Kind.OTHER
+
+
+def _kind_of_words(operation: Any, given: list[_Kind]) -> _Kind:
+    """Returns the kind of what is made of the words of texts."""
+    if operation.type == "RaggedTensorToTensor":
+        return _Kind.ROWS if _are_padded_by_row(operation, given) else _Kind.OTHER
+    if given[0] is _Kind.PLACES and operation.type == "StridedSlice":
+        is_of_rows = all(kind is _Kind.SAME for kind in given[1:]) and _is_first_column(operation)
+        kind = _Kind.SIZE if operation.inputs[0].shape.rank == 1 else _Kind.PLACES
+        return kind if is_of_rows else _Kind.OTHER
+    if given == [_Kind.PLACES]:
+        return _Kind.PLACES if operation.type in ("Identity", "Cast") else _Kind.OTHER
+    words = [kind is _Kind.WORDS for kind in given]
+    is_known = all(kind in (_Kind.WORDS, _Kind.SAME) for kind in given)
+    rule = _RULES.get(operation.type) if operation.type in _OF_WORDS else None
+    return _Kind.WORDS if is_known and rule is not None and rule(operation, words) else _Kind.OTHER
+
+
+def _are_padded_by_row(operation: Any, given: list[_Kind]) -> bool:
+    """Whether the words of each row, as many as there are, become a row of a fixed length."""
+    values, number, row = operation.inputs[1], operation.inputs[-2], operation.inputs[-1]
+    if given != [_Kind.SAME, _Kind.WORDS, _Kind.SAME, _Kind.SIZE, _Kind.PLACES] or row.shape.rank != 1:
+        return False
+    if operation.get_attr("row_partition_types") != [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]:
+        return False
+    # Of one text, and all of its words.
+    splits = [_splits(tensor) for tensor in (values, number, row)]
+    return (
+        splits[0] == splits[1] == splits[2]
+        and len(splits[0]) == 1
+        and operation.outputs[0].shape[1:].is_fully_defined()
+    )
+
+
+def _splits(tensor: tf.Tensor) -> set[str]:
+    """Returns the operations that cut the texts of which a tensor is made into words."""
+    waiting, seen, found = [tensor.op], set[str](), set[str]()
+    while waiting:
+        op = waiting.pop()
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if op.type == "StringSplitV2":
+            found.add(op.name)
+        else:
+            waiting += [given.op for given in op.inputs]
+    return found
+
+
+def _is_first_column(operation: Any) -> bool:
+    """Whether a slice takes each word's row of all places [words, 2], or the number of rows of their numbers [2]."""
+    begin, strides = (tf.get_static_value(operation.inputs[place]) for place in (1, 3))
+    last = (operation.inputs[0].shape.rank or 0) - 1
+    if begin is None or strides is None or len(begin) != last + 1 or begin[last] != 0 or strides[0] != 1:
+        return False
+    new, shrunk, ellipsis = (operation.get_attr(f"{mask}_mask") for mask in ("new_axis", "shrink_axis", "ellipsis"))
+    is_whole = last == 0 or bool(operation.get_attr("begin_mask") & operation.get_attr("end_mask") & 1)
+    return is_whole and (new, shrunk, ellipsis) == (0, 1 << last, 0)
 
 
 def _is_reshaped_by_row(before: tf.Tensor, after: tf.Tensor) -> bool:
@@ -169,6 +235,11 @@ def _parses_each_row(operation: Any, rows: list[bool]) -> bool:
     return is_dense and operation.inputs[1].shape[0] == 0 and rows[0] and not any(rows[1:])
 
 
+def _looks_up_each(operation: Any, rows: list[bool]) -> bool:
+    """Whether the keys are rows, and what is given to those that are unknown is one for all."""
+    return rows == [False, True, False] and operation.inputs[2].shape.rank == 0
+
+
 # Of each operation: whether it keeps rows apart, given which of its inputs are rows.
 _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     **dict.fromkeys(_ENTRY_BY_ENTRY, lambda operation, rows: rows[0] and not any(rows[1:])),
@@ -193,4 +264,7 @@ _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     "GatherV2": _gathers_each_row,
     "ParseExampleV2": _parses_each_row,
     "DecodeRaw": lambda operation, rows: rows == [True],
+    "LookupTableFindV2": _looks_up_each,
 }
+# Those that take words, too: they make a value of each.
+_OF_WORDS = {*_ENTRY_BY_ENTRY, *_BROADCASTING, "LookupTableFindV2"}

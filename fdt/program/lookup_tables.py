@@ -45,6 +45,21 @@ def describe(handle: tf.Tensor, inside: tf.Tensor) -> program_pb2.Table | None:
     return program_pb2.Table(keys=keys, values=values)
 
 
+def is_fixed(handle: tf.Tensor, inside: tf.Tensor) -> bool:
+    """Returns whether a resource is a table that nobody can change any more; see `describe`."""
+    types = _types(inside)
+    if types is None:
+        return False
+    with tf.init_scope():
+        keys, values = (tf.zeros([0], dtype) for dtype in types)
+        try:
+            # Nothing is inserted. A table that is made of its initial content alone refuses even that.
+            tf.raw_ops.LookupTableInsertV2(table_handle=handle, keys=keys, values=values)
+        except tf.errors.UnimplementedError:
+            return True
+    return False
+
+
 def _types(inside: tf.Tensor) -> tuple[tf.DType, tf.DType] | None:
     """Returns the types of a table's keys and values, from an operation that reads it."""
     for op in inside.consumers():

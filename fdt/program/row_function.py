@@ -4,7 +4,7 @@ It names no file. Who runs it opens the files and hands their content in, so a p
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from fdt.errors import ProtocolError
 from fdt.program.graphs import functions_of
+from fdt.program.lookup_tables import Table
 from fdt.program.record_index import Records
 from fdt.program.step_program import import_function, shape_of
 from fdt.v1 import program_pb2
@@ -71,7 +72,11 @@ def unpacked_texts(content: np.ndarray, length: int) -> tuple[np.ndarray, bytes]
 
 
 def described(
-    graph: Any, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec]
+    graph: Any,
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.Tensor],
+    specs: Sequence[tf.TensorSpec],
+    tables: Mapping[str, program_pb2.Table],
 ) -> program_pb2.StepProgram:
     """Returns the function as it travels.
 
@@ -80,6 +85,7 @@ def described(
         inputs: Placeholders of it.
         outputs: Tensors of it.
         specs: What is known of the outputs.
+        tables: The lookup tables, by their placeholders in the graph.
     """
     effects = [node.name for node in graph.node if node.op == "Assert"]
     meta_graph = tf.compat.v1.MetaGraphDef(graph_def=graph)
@@ -90,7 +96,9 @@ def described(
             inputs=[tensor.op.name for tensor in inputs],
             outputs=[tensor.name for tensor in outputs],
             control_outputs=effects,
+            tables=list(tables),
         ),
+        tables=tables.values(),
         batch=[_described(tensor.shape, tensor.dtype) for tensor in inputs],
         outputs=[program_pb2.Output(tensor=_described(spec.shape, spec.dtype)) for spec in specs],
     )
@@ -100,20 +108,34 @@ def _described(shape: tf.TensorShape, dtype: tf.DType) -> program_pb2.Tensor:
     return program_pb2.Tensor(dtype=dtype.name, shape=[-1 if size is None else size for size in shape.as_list()])
 
 
-def loaded(program: program_pb2.StepProgram) -> Any:
-    """Returns the WrappedFunction from a row's inputs to its outputs.
+class RowFunction:
+    """A function of a row that is ready to be called, from a row's inputs to its outputs."""
 
-    Raises:
-        ProtocolError: The function contradicts itself.
-    """
-    step = program.step
-    if len(step.inputs) != len(program.batch) or len(step.outputs) != len(program.outputs):
-        raise ProtocolError("A function of rows has as many inputs and outputs as it says.")
-    specs = [tf.TensorSpec(shape_of(tensor), tensor.dtype) for tensor in program.batch]
-    meta_graph = tf.compat.v1.MetaGraphDef.FromString(step.meta_graph)
-    return import_function(
-        meta_graph, dict(zip(step.inputs, specs, strict=True)), {}, step.outputs, step.control_outputs
-    )
+    def __init__(self, program: program_pb2.StepProgram) -> None:
+        """
+        Args:
+            program: What `described` returns.
+
+        Raises:
+            ProtocolError: The function contradicts itself.
+        """
+        step = program.step
+        if len(step.inputs) != len(program.batch) or len(step.outputs) != len(program.outputs):
+            raise ProtocolError("A function of rows has as many inputs and outputs as it says.")
+        if len(step.tables) != len(program.tables):
+            raise ProtocolError("A function of rows has as many lookup tables as it says.")
+        # Kept: a table ends with its object.
+        with tf.device("/cpu:0"):
+            self._tables = list(map(Table, program.tables))
+        specs = [tf.TensorSpec(shape_of(tensor), tensor.dtype) for tensor in program.batch]
+        meta_graph = tf.compat.v1.MetaGraphDef.FromString(step.meta_graph)
+        inputs, tables = dict(zip(step.inputs, specs, strict=True)), dict(zip(step.tables, self._tables, strict=True))
+        self._called = import_function(meta_graph, inputs, tables, step.outputs, step.control_outputs)
+
+    def __call__(self, *values: tf.Tensor) -> list[tf.Tensor]:
+        """Returns a row's outputs."""
+        made: list[tf.Tensor] = self._called(*values)
+        return made
 
 
 def needed(graph: Any, tensors: Collection[tf.Tensor], effects: Collection[str] = ()) -> Any:

@@ -160,7 +160,7 @@ class RowReader:
                 f"{len(given)} columns and {len(files)} files"
             )
         self._given, self._files, self._num_threads = given, files, max(1, num_threads)
-        self._function = row_function.loaded(function)
+        self._function = row_function.RowFunction(function)
         self._specs = [tf.TensorSpec(shape_of(output.tensor), output.tensor.dtype) for output in function.outputs]
         # Batches that the pipeline was told of and whose tensors were not taken.
         self._told: collections.deque[np.ndarray] = collections.deque()
@@ -218,6 +218,8 @@ class RowReader:
             batches = batches.map(self._batch, num_parallel_calls=_AT_ONCE, deterministic=True).prefetch(_WAITING)
             options = tf.data.Options()
             options.autotune.enabled = False
+            # TensorFlow's fusion of the map and the batch in `_batch` fails where the function of a row looks a table up.
+            options.experimental_optimization.apply_default_optimizations = False
             # One place each for a batch whose rows are waited for.
             options.threading.private_threadpool_size = self._num_threads + _AT_ONCE
             self._batches = iter(batches.with_options(options))

@@ -81,6 +81,13 @@ def by_name(files: list[str]) -> Dataset:
     return Dataset.from_tensor_slices(files)
 
 
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([3, 5, 100_000], [7, 8, 9]), -1)
+
+
+def looked_up(record: tf.Tensor) -> tf.Tensor:
+    return TABLE.lookup(tf.strings.length(record))
+
+
 def of_a_file(file: tf.Tensor) -> Dataset:
     """As input pipelines have it: records are parsed where their file is read."""
     factor = tf.constant([1, 2])
@@ -118,6 +125,16 @@ def test_functions_of_a_files_records_are_functions_of_rows(files: list[str], ro
     def made() -> Dataset:
         records = by_name(files).shuffle(3, seed=3).interleave(of_a_file, cycle_length=2, num_parallel_calls=2)
         return records.map(lambda values: values * 3).batch(2)
+
+    check_same(row_numbers, made)
+
+
+@pytest.mark.parametrize("as_a_row", [True, False])
+def test_records_are_looked_up_in_tables(as_a_row: bool, files: list[str], row_numbers: RowNumbers) -> None:
+    def made() -> Dataset:
+        if as_a_row:
+            return tf.data.TFRecordDataset(files).shuffle(4, seed=2).map(looked_up).batch(2)
+        return by_name(files).interleave(lambda file: tf.data.TFRecordDataset(file).map(looked_up)).batch(2)
 
     check_same(row_numbers, made)
 

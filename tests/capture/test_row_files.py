@@ -16,6 +16,10 @@ from fdt.program.row_function import RowFiles, packed_texts, unpacked_texts
 from fdt.program.row_reader import RowReader, UnreadableRowError, reader_here
 
 NUM_ROWS = 9
+CHANGING = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+TABLE = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(tf.range(5, dtype=tf.int64), tf.constant([7, 1, 2, 9, 4], tf.int64)), -1
+)
 
 
 @pytest.fixture
@@ -53,6 +57,14 @@ def slices(paths: list[str]) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(paths)
 
 
+def looked_up(values: tf.Tensor) -> tf.Tensor:
+    return TABLE.lookup(tf.cast(values, tf.int64))
+
+
+def in_a_table_that_changes(path: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(CHANGING.lookup(tf.cast(read(path), tf.int64)), [2])
+
+
 def with_a_constant(paths: list[str]) -> tf.data.Dataset:
     constant = tf.constant([3, 4], tf.uint8)
     return slices(paths).map(lambda path: read(path) + constant).batch(4)
@@ -77,6 +89,10 @@ CUT: dict[str, Callable[[list[str]], tf.data.Dataset]] = {
     ),
     "a zip": lambda paths: tf.data.Dataset.zip((slices(paths).map(read), tf.data.Dataset.range(NUM_ROWS))).batch(4),
     "a constant": with_a_constant,
+    "looked up": lambda paths: slices(paths).map(lambda p: TABLE.lookup(tf.cast(read(p), tf.int64))).batch(4),
+    "looked up twice": lambda paths: (
+        slices(paths).map(read).map(looked_up).batch(4).map(lambda v: tf.function(TABLE.lookup)(v))
+    ),
 }
 
 NOT_CUT: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], str]] = {
@@ -84,6 +100,7 @@ NOT_CUT: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], str]] = {
         lambda paths: slices(paths).map(lambda p: tf.cast(read(p), tf.float32) * tf.random.uniform([])),
         "random",
     ),
+    "looked up in a table that changes": (lambda paths: slices(paths).map(in_a_table_that_changes), "state"),
     "a branch": (lambda paths: slices(paths).map(in_a_branch), "branch"),
     "a file that names another": (lambda paths: slices(paths).map(named_by_another), "names another"),
     "texts": (lambda paths: slices(paths).map(tf.io.read_file), "numbers of one shape"),

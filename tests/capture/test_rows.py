@@ -92,11 +92,29 @@ def windows(values: np.ndarray, targets: np.ndarray) -> tf.data.Dataset:
     return tf.data.Dataset.zip((sequences, tf.data.Dataset.from_tensor_slices(targets)))
 
 
+WORDS = np.array(["one", "two", "three", "four"])[Y % 4]
+NUMBERS = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(["one", "two"], tf.constant([1, 2], tf.int64)), 0
+)
+
+
+def changing() -> tf.data.Dataset:
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    return tf.data.Dataset.from_tensor_slices(WORDS).map(table.lookup).batch(4)
+
+
 def counting(counter: tf.Variable) -> tf.data.Dataset:
     return slices().map(lambda x, y: (x, tf.cast(counter.assign_add(1), tf.float32))).batch(4)
 
 
 TAKEN: dict[str, Make] = {
+    "map to what a table has": lambda: tf.data.Dataset.from_tensor_slices(WORDS).map(NUMBERS.lookup).batch(4),
+    "map of batches to what a table has": lambda: (
+        tf.data.Dataset.from_tensor_slices((WORDS, Y))
+        .shuffle(9, seed=4)
+        .batch(4)
+        .map(lambda w, y: (NUMBERS.lookup(w), y))
+    ),
     "batch": lambda: slices().batch(4),
     "drop remainder": lambda: slices().batch(4, drop_remainder=True),
     "parallel batch": lambda: slices().batch(4, num_parallel_calls=2),
@@ -150,6 +168,7 @@ TAKEN: dict[str, Make] = {
 }
 
 STREAMED: dict[str, Make] = {
+    "map to what a table has, which may change": changing,
     "map of batches whose rows meet": lambda: slices().batch(4).map(lambda x, y: (x - tf.reduce_mean(x, 0), y)),
     "map of batches that calls what has rows meet": lambda: slices().batch(4).map(lambda x, y: (turned(x), y)),
     "map of batches to less": lambda: slices().batch(4).map(lambda x, y: (x[:2], y[:2])),

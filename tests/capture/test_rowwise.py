@@ -122,3 +122,69 @@ def test_rows_apart(name: str, size: int | None) -> None:
 def test_not_known_to_be_apart(name: str, size: int | None) -> None:
     # Where all batches have one size, that is a number like others.
     assert is_rowwise(traced(NOT_APART[name], size), ROWS) == (name == "the size" and size is not None)
+
+
+VOCABULARY = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(["a", "b", "cc"], tf.constant([2, 3, 4], tf.int64)), 1
+)
+
+
+def numbers_of(words: Any, length: int | None = 3) -> tf.Tensor:
+    """Returns the numbers of each row's words, padded."""
+    return words.with_values(VOCABULARY.lookup(words.values)).to_tensor(shape=[None, length])
+
+
+def of_other_rows(words: Any) -> Any:
+    row_of_word = tf.reverse(words.value_rowids(), [0])
+    return tf.RaggedTensor.from_value_rowids(words.values, tf.sort(row_of_word), words.nrows())
+
+
+# Of texts [batch], and others [batch].
+TEXTS_APART: dict[str, Callable[[Any, Any], Any]] = {
+    "looked up": lambda text, other: VOCABULARY.lookup(text),
+    "in words": lambda text, other: numbers_of(tf.strings.split(text)),
+    "in words of small letters": lambda text, other: numbers_of(
+        tf.strings.split(tf.strings.regex_replace(tf.strings.lower(text), "[!,]", ""))
+    ),
+    "both in words": lambda text, other: (numbers_of(tf.strings.split(text)), numbers_of(tf.strings.split(other), 2)),
+    "hashed": lambda text, other: tf.strings.to_hash_bucket_fast(text, 50),
+    "as long as they are": lambda text, other: tf.strings.length(tf.strings.strip(text)),
+}
+TEXTS_NOT_APART: dict[str, Callable[[Any, Any], Any]] = {
+    "as long as the longest": lambda text, other: numbers_of(tf.strings.split(text), None),
+    "words of one in rows of the other": lambda text, other: numbers_of(
+        tf.RaggedTensor.from_value_rowids(
+            tf.strings.split(text).values, tf.strings.split(other).value_rowids(), tf.strings.split(other).nrows()
+        )
+    ),
+    "words in other rows": lambda text, other: numbers_of(of_other_rows(tf.strings.split(text))),
+    "all words in a row": lambda text, other: VOCABULARY.lookup(tf.strings.split(text).values)[: tf.shape(text)[0]],
+    "which word it is": lambda text, other: tf.raw_ops.StringSplitV2(input=text, sep="", maxsplit=-1)[0][:ROWS, 1],
+    "sorted": lambda text, other: tf.sort(tf.strings.length(text)),
+}
+
+
+def traced_for_texts(function: Callable[..., Any]) -> Any:
+    spec = tf.TensorSpec([None], tf.string)
+    return tf.function(function).get_concrete_function(spec, spec)
+
+
+@pytest.mark.parametrize("name", TEXTS_APART)
+def test_texts_apart(name: str) -> None:
+    function = traced_for_texts(TEXTS_APART[name])
+    assert is_rowwise(function, ROWS)
+    draw = np.random.default_rng(0)
+    words = ["a", "b", "A!", "cc", "dd,", ""]
+    texts = [np.array([" ".join(draw.choice(words, n % 5)) for n in range(ROWS)], object) for _ in range(2)]
+    order = draw.permutation(ROWS)
+    plain, mixed = (
+        [found.numpy() for found in tf.nest.flatten(function(*(tf.constant(text[rows]) for text in texts)))]
+        for rows in (np.arange(ROWS), order)
+    )
+    for one, other in zip(plain, mixed, strict=True):
+        np.testing.assert_array_equal(one[order], other)
+
+
+@pytest.mark.parametrize("name", TEXTS_NOT_APART)
+def test_texts_that_are_not_known_to_be_apart(name: str) -> None:
+    assert not is_rowwise(traced_for_texts(TEXTS_NOT_APART[name]), ROWS)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from fdt.program.lookup_tables import describe
+from fdt.program.lookup_tables import describe, is_fixed
 
 _CONTENT = {
     "words to numbers": (["a", "b"], [1, 2], tf.string, tf.int64),
@@ -53,3 +53,26 @@ def test_what_is_no_table_is_none() -> None:
     step = tf.function(lambda: next(iterator)).get_concrete_function()
     for handle, inside in step.graph.captures:
         assert describe(handle, inside) is None
+
+
+def _static() -> Any:
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([1], tf.int64)), -1)
+
+
+def _changing() -> Any:
+    return tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+
+
+@pytest.mark.parametrize(("make", "expected"), [(_static, True), (_changing, False)])
+@pytest.mark.parametrize("looked_up", [_directly, _in_a_call])
+def test_a_table_that_can_be_filled_further_is_not_fixed(
+    make: Callable[[], Any], expected: bool, looked_up: Callable[[Any, tf.Tensor], tf.Tensor]
+) -> None:
+    table = make()
+    size = int(table.size())
+    step = tf.function(lambda x: looked_up(table, x)).get_concrete_function(tf.TensorSpec([None], tf.string))
+    ((handle, inside),) = [pair for pair in step.graph.captures if pair[0] is table.resource_handle]
+    # While the script traces a function, too.
+    found = tf.function(lambda: tf.constant(is_fixed(handle, inside)))()
+    assert is_fixed(handle, inside) == bool(found) == expected
+    assert int(table.size()) == size

@@ -131,6 +131,23 @@ def write_records(path: str, chosen: list[int], folder: Path) -> None:
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
+def texts(folder: Path) -> tf.data.Dataset:
+    """As tutorials on texts have it: a folder for each class, and a vocabulary that was taken from the texts."""
+    words = [
+        f"{'abcdefg'[number % 7]} {'hijk'[number % 4]}!\n{'Lm'[number % 2]}" * (number % 3) for number in range(30)
+    ]
+    for number, text in enumerate(words):
+        path = folder.parent / "texts" / CLASSES[number % 3] / f"{number:02}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = keras.utils.text_dataset_from_directory(folder.parent / "texts", batch_size=8, seed=5, verbose=False)
+    length = SIZE[0] * SIZE[1] * 3
+    vectorized = keras.layers.TextVectorization(output_sequence_length=length)
+    vectorized.adapt(words)
+    data = found.map(lambda text, label: (vectorized(text), label), num_parallel_calls=tf.data.AUTOTUNE)
+    return data.map(lambda x, y: (tf.reshape(tf.cast(x, tf.float32), [-1, *SIZE, 3]), y)).prefetch(2)
+
+
 DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "mapped": mapped,
     "of_keras": of_keras,
@@ -139,6 +156,7 @@ DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "of_both_parts": of_both_parts,
     "records": records,
     "records_in_turn": records_in_turn,
+    "texts": texts,
 }
 
 
