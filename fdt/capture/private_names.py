@@ -44,7 +44,7 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_DATA}.padded_batch_op": "_PaddedBatchDataset",
     f"{_DATA}.prefetch_op": "_PrefetchDataset",
     f"{_DATA}.range_op": "_RangeDataset",
-    f"{_DATA}.readers": "ParallelInterleaveDataset TFRecordDatasetV2",
+    f"{_DATA}.readers": "FixedLengthRecordDatasetV2 ParallelInterleaveDataset TextLineDatasetV2 TFRecordDatasetV2",
     f"{_DATA}.repeat_op": "_RepeatDataset",
     f"{_DATA}.shard_op": "_ShardDataset",
     f"{_DATA}.shuffle_op": "_ShuffleDataset",

@@ -6,30 +6,39 @@
     files.interleave(lambda file: TFRecordDataset(file).map(parse))  the same, with a function of each record
 
 Each is a data set of names, and a rule by which the records of the files follow each other. The rule is TensorFlow's own: it
-is applied to the numbers of the records instead of the records. `docs/decisions/0105`.
+is applied to the numbers of the records instead of the records. Lines of a `TextLineDataset`, and what a
+`FixedLengthRecordDataset` yields, are records too. `docs/decisions/0105`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops.flat_map_op import _FlatMapDataset
 from tensorflow.python.data.ops.interleave_op import _InterleaveDataset, _ParallelInterleaveDataset
-from tensorflow.python.data.ops.readers import ParallelInterleaveDataset, TFRecordDatasetV2
+from tensorflow.python.data.ops.readers import (
+    FixedLengthRecordDatasetV2,
+    ParallelInterleaveDataset,
+    TextLineDatasetV2,
+    TFRecordDatasetV2,
+)
 
 from fdt.capture.rowwise import NotRowsError
 from fdt.program import record_index
 from fdt.program.graphs import called
 
 _BY_FILE = (_FlatMapDataset, _InterleaveDataset, _ParallelInterleaveDataset, ParallelInterleaveDataset)
+_READERS = (TFRecordDatasetV2, TextLineDatasetV2, FixedLengthRecordDatasetV2)
 # The types of data sets of records; an iterator over one starts exactly one over the data set of the names.
-KINDS = (TFRecordDatasetV2, *_BY_FILE)
-_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2")
+KINDS = (*_READERS, *_BY_FILE)
+_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "FixedLengthRecordDatasetV2")
 # Operations between the records of a file and what the function of a file returns that keep all elements and their order.
 _PASSING = ("Identity", "OptionsDataset", "PrefetchDataset")
 _MAPS = ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
+# Rows whose places are kept, 20 bytes each.
+_MAX_ROWS = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +54,24 @@ class Function:
     captured: Sequence[Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What becomes of a file.
+
+    Attributes:
+        layout: How it holds records.
+        skipped: How many of its first records are left out.
+        functions: The functions that are applied to each record, in order.
+    """
+
+    layout: record_index.Layout
+    skipped: int
+    functions: Sequence[Function]
+
+
 def is_of_records(dataset: Any) -> bool:
     """Whether the elements of a data set are made of files' records, one after the other or in turn."""
-    if type(dataset) is TFRecordDatasetV2:
+    if type(dataset) in _READERS:
         return True
     if type(dataset) not in _BY_FILE:
         return False
@@ -84,11 +108,14 @@ def index(dataset: Any) -> record_index.Records:
     Raises:
         NotRowsError: The files are not known, cannot be read, or are compressed.
     """
-    functions(dataset)
+    found = reading(dataset)
     try:
-        return record_index.index(paths(dataset))
+        records = record_index.index(paths(dataset), found.layout, found.skipped)
     except (OSError, record_index.BrokenRecordsError) as error:
         raise NotRowsError(str(error)) from None
+    if len(records.offset) > _MAX_ROWS:
+        raise NotRowsError(f"its files have more than {_MAX_ROWS:,} rows")
+    return records
 
 
 def in_order(dataset: Any, files: Any) -> Any:
@@ -122,46 +149,81 @@ def in_order(dataset: Any, files: Any) -> Any:
     return ParallelInterleaveDataset(files, numbers, **turns, sloppy=False, **ahead)
 
 
-def functions(dataset: Any) -> list[Function]:
-    """Returns the functions that a data set applies to each record, in order.
+def reading(dataset: Any) -> Reading:
+    """Returns what a data set does with each of its files.
 
     Raises:
-        NotRowsError: It does more than that, or the files are compressed.
+        NotRowsError: It does more than to apply functions to records, or the files are compressed.
     """
     of_file = _by_file(dataset)._map_func.function
-    graph = of_file.graph
     # What is captured by a function of a file is the same for all files.
-    outside = {inner.ref(): outer for outer, inner in zip(of_file.captured_inputs, graph.inputs[1:], strict=True)}
-    found: list[Function] = []
-    op = graph.outputs[0].op
+    known = {inner.ref(): outer for outer, inner in zip(of_file.captured_inputs, of_file.graph.inputs[1:], strict=True)}
+    op, skipped, functions = of_file.graph.outputs[0].op, 0, list[Function]()
     while op.type not in ("TensorSliceDataset", *_RECORDS):
         if op.type in _MAPS:
             values = op.inputs[1 : 1 + len(op.get_attr("Targuments"))]
-            captured = [outside.get(value.ref(), tf.get_static_value(value)) for value in values]
+            captured = [_known(value, known) for value in values]
             if any(value is None for value in captured):
                 raise NotRowsError("a function of its records depends on the file, or on a state")
-            found.insert(0, Function(called(op)[0], captured))
+            functions.insert(0, Function(called(op)[0], captured))
         elif op.type == "FlatMapDataset":
-            _check_plain(called(op)[0].outputs[0].op)
+            inner = called(op)[0]
+            given = {
+                tensor.ref(): _known(value, known)
+                for tensor, value in zip(inner.inputs[1:], op.inputs[1:], strict=True)
+            }
+            layout = _layout(inner.outputs[0].op, given)
+        elif op.type == "SkipDataset":
+            skipped += _number(op.inputs[1], known)
         elif op.type not in _PASSING:
             raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
         op = op.inputs[0].op
     if op.type in _RECORDS:
-        _check_plain(op)
+        layout = _layout(op, known)
     else:
-        _check_named(op, graph)
-    return found
+        _check_named(op, of_file.graph)
+    return Reading(layout, skipped, functions)
 
 
-def _check_plain(op: Any) -> None:
-    """Refuses what is more than all records of the file that is a function's argument, as they are."""
+def _layout(op: Any, known: Mapping[Any, Any]) -> record_index.Layout:
+    """Returns how the file that is a function's argument holds records.
+
+    Args:
+        op: What the function returns.
+        known: The values of what it has captured.
+
+    Raises:
+        NotRowsError: It returns more than all records of the file, as they are.
+    """
     while op.type == "Identity":
         op = op.inputs[0].op
     if op.type not in _RECORDS:
         raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
     _check_named(op, op.graph)
-    if tf.get_static_value(op.inputs[1]) != b"":
+    is_of_one_length = op.type == "FixedLengthRecordDatasetV2"
+    if _known(op.inputs[5 if is_of_one_length else 1], known) != b"":
         raise NotRowsError("its records are compressed")
+    if is_of_one_length:
+        header, record, footer = (_number(tensor, known) for tensor in op.inputs[1:4])
+        if record > 0:
+            return record_index.OneLength(header, record, footer)
+        raise NotRowsError("its records have no bytes")
+    return record_index.Lines() if op.type == "TextLineDataset" else record_index.TFRecords()
+
+
+def _known(tensor: tf.Tensor, known: Mapping[Any, Any]) -> Any:
+    """Returns a tensor's value, or the handle of a resource; None if it is not known."""
+    value = known.get(tensor.ref())
+    if value is None:
+        return tf.get_static_value(tensor)
+    return value.numpy() if tf.is_tensor(value) and value.dtype != tf.resource else value
+
+
+def _number(tensor: tf.Tensor, known: Mapping[Any, Any]) -> int:
+    value = _known(tensor, known)
+    if value is None or int(value) < 0:
+        raise NotRowsError("which of a file's records it takes is computed")
+    return int(value)
 
 
 def _check_named(op: Any, graph: Any) -> None:
@@ -175,7 +237,7 @@ def _check_named(op: Any, graph: Any) -> None:
 
 def _by_file(dataset: Any) -> Any:
     """Returns the data set that goes from names to records."""
-    return dataset._impl if type(dataset) is TFRecordDatasetV2 else dataset
+    return dataset._impl if type(dataset) in _READERS else dataset
 
 
 def _value(dataset: Any, name: str) -> int:

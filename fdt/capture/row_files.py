@@ -198,7 +198,7 @@ class _Graph:
         self.records = dataset
         self.contents.append(tf.compat.v1.placeholder(tf.string, []))
         row = self.contents[-1:]
-        for function in record_files.functions(dataset):
+        for function in record_files.reading(dataset).functions:
             if not mapped.is_pure_graph(function.graph, function.captured):
                 raise NotRowsError("a function of its records draws random numbers, calls Python or has a state")
             row = self._inlined(function.graph, [*row, *map(self._captured, function.captured)])

@@ -246,6 +246,9 @@ class RowNumbers:
         """Returns the data set of row numbers."""
         kind = type(dataset)
         if record_files.is_of_records(dataset):
+            if any(_shuffles(record_files.names(dataset))) and not any(_shuffles(dataset)):
+                # Data sets of lines do not show what they are made of, so no hook sees when the shuffle begins.
+                raise NotRowsError("the names of its files are shuffled")
             return record_files.in_order(dataset, self._rebuild(record_files.names(dataset)))
         if kind in (*mapped.SOURCES, _ZipDataset):
             return tf.data.Dataset.range(len(mapped.sources(dataset)[0]))

@@ -185,6 +185,9 @@ class ReadBatches(RowBatches):
         if files.records is not None:
             bind.read.records.file.CopyFrom(described(files.records.file))
             bind.read.records.offset.CopyFrom(described(files.records.offset))
+            bind.read.records.are_lines = files.records.are_lines
+            if files.records.length is not None:
+                bind.read.records.length.CopyFrom(described(files.records.length))
         data, missing = job.bind_rows(bind, contents)
         self._binding = Future()
         self._binding.set_result(data)

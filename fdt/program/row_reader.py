@@ -1,4 +1,4 @@
-"""Reads and computes rows that are files: a `tf.data` pipeline that runs ahead of the steps.
+"""Reads and computes rows that are files, or parts of files: a `tf.data` pipeline that runs ahead of the steps.
 
 Row numbers of batches go in, in the order of the steps; tensors of the batches come out. The files are opened here, outside
 the function of a row, which only gets their content.
@@ -6,6 +6,7 @@ the function of a row, which only gets their content.
 
 import collections
 import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 from fdt.errors import ProtocolError
 from fdt.program import row_function
 from fdt.program.engine import bound_arrays
+from fdt.program.record_index import Records
 from fdt.program.row_function import RowFiles
 from fdt.program.step_program import shape_of
 from fdt.transport.blob_store import BlobStore
@@ -96,8 +98,17 @@ class WholeFiles:
         """
         self._names, self._sizes = names, sizes
 
+    def beforehand(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns tensors [batch] of what is read for all rows of a batch together, in a graph."""
+        del rows
+        return ()
+
     def content(self, number: tf.Tensor) -> tf.Tensor:
-        """Returns the content of a row's file, in a graph."""
+        """Returns the content of a row's file, in a graph.
+
+        Args:
+            number: The row's.
+        """
         name = self._names.row(number)
         content = tf.io.read_file(name)
         if self._sizes is None:
@@ -119,6 +130,11 @@ class RecordsOfFiles:
         """
         self._names, self._file, self._offset = names, file, offset
 
+    def beforehand(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """See `WholeFiles.beforehand`."""
+        del rows
+        return ()
+
     def content(self, number: tf.Tensor) -> tf.Tensor:
         """Returns a row's record, in a graph; TensorFlow compares its checksums."""
         records = tf.raw_ops.TFRecordDatasetV2(
@@ -134,6 +150,118 @@ class RecordsOfFiles:
         return content
 
 
+class PartsOfFiles:
+    """A part of a file for each row: a line, or a record of a length that is known.
+
+    Those of a batch are read together, and not by TensorFlow: that opens the file for each of them, which takes longer than to
+    compute a row of a few bytes.
+    """
+
+    def __init__(self, names: Column, file: Column, paths: Sequence[bytes], records: Records) -> None:
+        """
+        Args:
+            names: Absolute paths.
+            file: Which of these a row's part is in.
+            paths: The absolute paths.
+            records: Where the rows' parts lie.
+        """
+        self._names, self._file, self._paths, self._records = names, file, paths, records
+
+    def beforehand(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the rows' contents, and which of them cannot be had as they were; see `WholeFiles`."""
+        contents, lost = tf.numpy_function(self._read, [rows], [tf.string, tf.bool], stateful=False)
+        return tf.ensure_shape(contents, [None]), tf.ensure_shape(lost, [None])
+
+    def content(self, number: tf.Tensor, content: tf.Tensor, is_lost: tf.Tensor) -> tf.Tensor:
+        """Returns a row's content, in a graph.
+
+        Args:
+            number: The row's.
+            content: What was read beforehand.
+            is_lost: Whether that is not what it was.
+        """
+
+        def raised() -> tf.Tensor:
+            name = self._names.row(tf.cast(self._file.row(number), tf.int64))
+            # Of a file that cannot be read the error is TensorFlow's; what is read is needed, or else it would not be read.
+            is_read = tf.strings.length(tf.io.read_file(name)) >= 0
+            with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(is_read), [_CHANGED, name])]):
+                return tf.identity(content)
+
+        checked: tf.Tensor = tf.cond(is_lost, raised, lambda: tf.identity(content))
+        return checked
+
+    def _read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        contents, lost = np.full(len(rows), b"", object), np.zeros(len(rows), bool)
+        by_file = collections.defaultdict[int, list[int]](list)
+        for place, file in enumerate(self._records.file[rows].tolist()):
+            by_file[file].append(place)
+        for file, places in by_file.items():
+            for place, part in zip(places, self._parts(file, rows[places]), strict=True):
+                contents[place], lost[place] = part or b"", part is None
+        return contents, lost
+
+    def _parts(self, file: int, rows: np.ndarray) -> list[bytes | None]:
+        """Returns the parts of some rows of a file; None for each that is not what it was."""
+        records = self._records
+        assert records.length is not None
+        part = _line if records.are_lines else _part
+        offsets, lengths = records.offset[rows].tolist(), records.length[rows].tolist()
+        try:
+            descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return [part(descriptor, *span) for span in zip(offsets, lengths, strict=True)]
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return [None] * len(rows)
+
+
+def _part(descriptor: int, offset: int, length: int) -> bytes | None:
+    found = os.pread(descriptor, length, offset)
+    return found if len(found) == length else None
+
+
+def _line(descriptor: int, offset: int, length: int) -> bytes | None:
+    # With what has to stand before and behind it.
+    before = min(offset, 1)
+    found = os.pread(descriptor, before + length + 1, offset - before)
+    line = found[before : before + length]
+    is_between_breaks = found[:before] == b"\n" * before and found[before + length :] in (b"", b"\n")
+    is_line = is_between_breaks and len(line) == length and b"\n" not in line
+    return line.replace(b"\r", b"") if is_line else None
+
+
+Files = WholeFiles | RecordsOfFiles | PartsOfFiles
+
+
+def files_of_records(paths: Sequence[bytes], records: Records) -> Files:
+    """Returns what reads the records of rows.
+
+    Args:
+        paths: Absolute paths of the files.
+        records: Where the rows lie in them.
+
+    Raises:
+        ProtocolError: A row lies in none of them.
+    """
+    num_rows = len(records.offset)
+    lengths = records.length if records.length is not None else np.zeros(num_rows, np.int64)
+    if not len(records.file) == len(lengths) == num_rows or (
+        num_rows and not _are_within(records, lengths, len(paths))
+    ):
+        raise ProtocolError(f"Rows do not lie in their files. Received: {num_rows} rows, {len(paths)} files")
+    names, file = text_column(row_function.packed_texts(paths), len(paths)), Column(tf.constant(records.file))
+    if records.length is None:
+        return RecordsOfFiles(names, file, Column(tf.constant(records.offset)))
+    return PartsOfFiles(names, file, paths, records)
+
+
+def _are_within(records: Records, lengths: np.ndarray, num_files: int) -> bool:
+    least = min(int(values.min()) for values in (records.file, records.offset, lengths))
+    return least >= 0 and int(records.file.max()) < num_files
+
+
 class RowReader:
     """The rows of one data set. Used by one thread."""
 
@@ -141,7 +269,7 @@ class RowReader:
         self,
         function: program_pb2.StepProgram,
         given: Sequence[Column],
-        files: Sequence[WholeFiles | RecordsOfFiles],
+        files: Sequence[Files],
         num_threads: int,
     ) -> None:
         """
@@ -231,15 +359,15 @@ class RowReader:
 
     def _batch(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the tensors of a batch, in a graph."""
-        each = tf.data.Dataset.from_tensor_slices(rows)
+        each = tf.data.Dataset.from_tensor_slices((rows, *(file.beforehand(rows) for file in self._files)))
         made = each.map(self._row, num_parallel_calls=self._num_threads, deterministic=True)
         batch = made.batch(tf.maximum(tf.size(rows, tf.int64), 1)).get_single_element()
         return tuple(
             tf.ensure_shape(values, [None, *spec.shape]) for values, spec in zip(batch, self._specs, strict=True)
         )
 
-    def _row(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        contents = [file.content(number) for file in self._files]
+    def _row(self, number: tf.Tensor, *beforehand: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        contents = [file.content(number, *read) for file, read in zip(self._files, beforehand, strict=True)]
         values = self._function(*(column.row(number) for column in self._given), *contents)
         return tuple(tf.ensure_shape(value, spec.shape) for value, spec in zip(values, self._specs, strict=True))
 
@@ -257,8 +385,7 @@ def reader_here(files: RowFiles, num_threads: int) -> RowReader:
             return text_column(row_function.packed_texts(values), len(values))
         return Column(tf.constant(values))
 
-    names = list(map(column, files.files))
-    read: list[WholeFiles | RecordsOfFiles] = list(map(WholeFiles, names))
+    read: list[Files] = [WholeFiles(column(paths)) for paths in files.files]
     if files.records is not None:
-        read = [RecordsOfFiles(names[0], column(files.records.file), column(files.records.offset))]
+        read = [files_of_records(files.files[0], files.records)]
     return RowReader(files.function, list(map(column, files.given)), read, num_threads)

@@ -53,6 +53,7 @@ def named_by(bind: job_pb2.BindData) -> list[blobs_pb2.BlobRef]:
         read = bind.read
         named += [read.function, *(array.blob for array in read.sizes)]
         named += [read.records.file.blob, read.records.offset.blob] if read.HasField("records") else []
+        named += [read.records.length.blob] if read.records.HasField("length") else []
     return named
 
 

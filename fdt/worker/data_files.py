@@ -10,7 +10,8 @@ from fdt.base import file_identity
 from fdt.errors import ProtocolError
 from fdt.program import row_function
 from fdt.program.engine import bound_arrays
-from fdt.program.row_reader import Column, RecordsOfFiles, RowReader, WholeFiles, columns, text_column
+from fdt.program.record_index import Records
+from fdt.program.row_reader import Column, Files, RowReader, WholeFiles, columns, files_of_records, text_column
 from fdt.transport import wire
 from fdt.transport.blob_store import BlobStore
 from fdt.v1 import job_pb2, program_pb2
@@ -56,10 +57,11 @@ def opened(
     except _UnreadableError as error:
         return None, str(error)
     function = wire.decode(program_pb2.StepProgram, store.open(read.function).tobytes())
-    texts = [text_column(row_function.packed_texts(of_file), len(of_file)) for of_file in names]
-    files: list[WholeFiles | RecordsOfFiles] = list(map(WholeFiles, texts, sizes))
     if read.HasField("records"):
-        files = [RecordsOfFiles(texts[0], *columns(store, [read.records.file, read.records.offset]))]
+        files: list[Files] = [files_of_records(names[0], _records(store, read.records))]
+    else:
+        texts = [text_column(row_function.packed_texts(of_file), len(of_file)) for of_file in names]
+        files = list(map(WholeFiles, texts, sizes))
     return RowReader(function, columns(store, bind.arrays[:first]), files, num_threads), ""
 
 
@@ -68,6 +70,17 @@ def _names(store: BlobStore, array: job_pb2.Array) -> list[bytes]:
         raise ProtocolError(f"Names of files are texts. Received: dtype={array.tensor.dtype}")
     places, texts = row_function.unpacked_texts(store.open(array.blob), int(array.tensor.shape[0]))
     return [texts[begin:end] for begin, end in zip(places[:-1].tolist(), places[1:].tolist(), strict=True)]
+
+
+def _records(store: BlobStore, records: job_pb2.Records) -> Records:
+    """Returns where rows lie in their files."""
+    told = [records.file, records.offset, *([records.length] if records.HasField("length") else [])]
+    file, offset, *length = (tensor.numpy() for tensor in bound_arrays(store, told))
+    if file.dtype != np.int32 or any(values.dtype != np.int64 for values in (offset, *length)):
+        raise ProtocolError("Places in files are integers.")
+    if any(values.ndim != 1 for values in (file, offset, *length)):
+        raise ProtocolError("A row has one place in its file.")
+    return Records(file, offset, length[0] if length else None, records.are_lines)
 
 
 def _check_rights(names: Sequence[bytes]) -> None:

@@ -40,7 +40,7 @@ def measured(record: tf.Tensor) -> tf.Tensor:
 
 
 def test_the_index_has_every_record(files: list[str]) -> None:
-    found = record_index.index([path.encode() for path in files])
+    found = record_index.index([path.encode() for path in files], record_index.TFRecords())
     assert found.file.tolist() == [0, 0, 0, 2, 2]
     assert found.offset.tolist() == [0, 19, 35, 0, 100_016]
 
@@ -50,9 +50,9 @@ def test_a_file_that_ends_within_a_record_is_told(files: list[str]) -> None:
     for length in (100_016 + 11, 100_016 + 12, len(content) - 1, 5):
         Path(files[2]).write_bytes(content[:length])
         with pytest.raises(record_index.BrokenRecordsError, match="ends within the record"):
-            record_index.of_file(files[2].encode())
+            record_index.of_file(files[2].encode(), record_index.TFRecords())
     Path(files[2]).write_bytes(content[:100_016])
-    assert record_index.of_file(files[2].encode()).tolist() == [0]
+    assert record_index.of_file(files[2].encode(), record_index.TFRecords())[0].tolist() == [0]
 
 
 def test_the_reader_reads_the_records_of_its_rows(files: list[str]) -> None:

@@ -14,7 +14,20 @@ from tests.helpers.warm import run_fdt, run_python
 _SCRIPT = Path(rows_of_files.__file__)
 _LIMIT_S = 500.0
 _LIMIT = 1e-6
-_CASES = ("mapped", "of_keras", "labelled_by_path", "joined", "of_both_parts", "records", "records_in_turn", "texts")
+_CASES = (
+    *(
+        "mapped",
+        "of_keras",
+        "labelled_by_path",
+        "joined",
+        "of_both_parts",
+        "records",
+        "records_in_turn",
+        "texts",
+        "lines",
+    ),
+    "records_of_one_length",
+)
 _LAST = ("evaluated_here", "lost", "broken")
 
 
@@ -35,7 +48,7 @@ def _made(out: Path) -> dict[str, Any]:
     [
         pytest.param("sync", 2, (*_CASES, *_LAST), id="2 workers"),
         pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers", marks=pytest.mark.thorough),
-        pytest.param("async", 1, ("mapped", "records", "texts", "lost"), id="asynchronous"),
+        pytest.param("async", 1, ("mapped", "records", "lines", "records_of_one_length", "lost"), id="asynchronous"),
         pytest.param("sync", 1, (*_CASES, *_LAST), id="1 worker", marks=pytest.mark.thorough),
     ],
 )

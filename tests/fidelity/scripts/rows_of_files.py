@@ -148,6 +148,45 @@ def texts(folder: Path) -> tf.data.Dataset:
     return data.map(lambda x, y: (tf.reshape(tf.cast(x, tf.float32), [-1, *SIZE, 3]), y)).prefetch(2)
 
 
+def lines(folder: Path) -> tf.data.Dataset:
+    """A text with a class and words in each line, and headers; two texts are read in turn."""
+    names = [folder.parent / f"{part}.csv" for part in range(2)]
+    for part, name in enumerate(names):
+        words = [f"{n % 3},{'abcdefg'[n % 7]} {'hijk'[n % 4]} ü{'Lm'[n % 2]}" for n in range(13 + part)]
+        name.write_bytes("\r\n".join(["class,words", *words]).encode())
+    vectorized = keras.layers.TextVectorization(output_sequence_length=SIZE[0] * SIZE[1] * 3)
+    vectorized.adapt(["a b c h i üm", "ül d"])
+
+    def made(lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        label, words = tf.io.decode_csv(lines, [0, ""])
+        return words, label
+
+    def of_file(name: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TextLineDataset(name).skip(1).map(made)
+
+    data = tf.data.Dataset.from_tensor_slices([str(name) for name in names]).interleave(of_file, cycle_length=2)
+    data = data.shuffle(20, seed=3).batch(8).map(lambda words, label: (vectorized(words), label))
+    return data.map(lambda x, y: (tf.reshape(tf.cast(x, tf.float32), [-1, *SIZE, 3]), y)).prefetch(2)
+
+
+def records_of_one_length(folder: Path) -> tf.data.Dataset:
+    """As CIFAR-10 has it: a class and pixels, in so many bytes."""
+    length = SIZE[0] * SIZE[1] * 3
+    names = [folder.parent / f"{part}.bin" for part in range(2)]
+    draw = np.random.default_rng(5)
+    for name in names:
+        pixels = draw.integers(0, 256, [15, 1 + length], np.uint8)
+        pixels[:, 0] %= 3
+        name.write_bytes(pixels.tobytes())
+
+    def made(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        values = tf.ensure_shape(tf.io.decode_raw(record, tf.uint8), [1 + length])
+        return tf.cast(tf.reshape(values[1:], [*SIZE, 3]), tf.float32) / 255.0, tf.cast(values[0], tf.int32)
+
+    records = tf.data.FixedLengthRecordDataset([str(name) for name in names], 1 + length, num_parallel_reads=2)
+    return records.shuffle(11, seed=2).map(made).batch(8)
+
+
 DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "mapped": mapped,
     "of_keras": of_keras,
@@ -157,6 +196,8 @@ DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "records": records,
     "records_in_turn": records_in_turn,
     "texts": texts,
+    "lines": lines,
+    "records_of_one_length": records_of_one_length,
 }
 
 
