@@ -1,6 +1,6 @@
 """Rows that are lines, or records of one length: the reader reads those of a batch together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.data import Dataset
 
-from fdt.base.patch import Patches
 from fdt.capture.row_files import cut
 from fdt.capture.rows import RowNumbers
 from fdt.errors import ProtocolError
@@ -36,14 +35,6 @@ def binary(tmp_path: Path) -> list[str]:
     for number, path in enumerate(paths):
         path.write_bytes(b"hh" + bytes(range(number * 20, number * 20 + 3 * 2 * number)) + b"f")
     return [str(path) for path in paths]
-
-
-@pytest.fixture
-def row_numbers() -> Iterator[RowNumbers]:
-    patches, numbers = Patches(), RowNumbers()
-    numbers.install(patches)
-    yield numbers
-    patches.undo()
 
 
 def coded(line: tf.Tensor) -> tf.Tensor:

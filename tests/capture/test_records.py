@@ -1,6 +1,6 @@
 """Rows that are records: an index tells where they begin, and the reader reads those that it is asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.data import Dataset
 
-from fdt.base.patch import Patches
 from fdt.capture.row_files import cut
 from fdt.capture.rows import RowNumbers
 from fdt.capture.rowwise import NotRowsError
@@ -25,14 +24,6 @@ def files(tmp_path: Path) -> list[str]:
             for length in lengths:
                 writer.write(bytes([length % 256]) * length)
     return paths
-
-
-@pytest.fixture
-def row_numbers() -> Iterator[RowNumbers]:
-    patches, numbers = Patches(), RowNumbers()
-    numbers.install(patches)
-    yield numbers
-    patches.undo()
 
 
 def measured(record: tf.Tensor) -> tf.Tensor:
