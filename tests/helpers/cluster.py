@@ -97,9 +97,9 @@ class Cluster:
         self.address = match[0]
 
     @contextmanager
-    def host(self, slots: int = 1) -> Iterator[Background]:
-        """More workers, in the second namespace."""
-        options = [
+    def host(self, slots: int = 1, options: Sequence[str] | None = None) -> Iterator[Background]:
+        """More workers, in the second namespace, by default with the options of all hosts."""
+        given = [
             "--join",
             self.address,
             "--slots",
@@ -107,9 +107,9 @@ class Cluster:
             "--trusted-network",
             HOST,
             *credentials(self.directory),
-            *self._options,
+            *(self._options if options is None else options),
         ]
-        with background(inside(self.namespaces[1], "serve", *options), cwd=self.directory) as process:
+        with background(inside(self.namespaces[1], "serve", *given), cwd=self.directory) as process:
             process.wait_for_line("joined the pool", START_S)
             yield process
 

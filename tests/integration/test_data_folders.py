@@ -93,3 +93,23 @@ def test_without_folders_the_rows_come_from_the_script(
     assert "data: their files are read on this machine: the pool's workers read no files" in said
     assert made["loss"] == pytest.approx(plain["loss"], rel=1e-6)
     assert made["looked"] == plain["looked"]
+
+
+@hosts.NEEDS[0]
+@hosts.NEEDS[1]
+def test_a_host_that_joined_reads_what_it_lists_itself(images: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+    out, there, asked = tmp_path / "out", tmp_path / "named" / "so", tmp_path / "here"
+    there.parent.mkdir()
+    there.symlink_to(images)
+    asked.mkdir()
+    with hosts.namespaces() as names, hosts.serving(names, tmp_path, "sync", ["--data", str(images.parent)]) as cluster:
+        # The pool's operator lists the folder; the host's lists another, in which a link leads to it.
+        with cluster.host(options=["--data", str(there.parent)]):
+            arguments = ("--folder", str(images), "--out", str(out), "--cases", _CASE)
+            for mapped in ((), (f"--data-map={images}={there}",)):
+                command = cluster.command(_SCRIPT, *arguments, options=mapped)
+                finished = run(command, limit_s=_LIMIT_S, cwd=asked).expect(0)
+                assert "their files are read on this machine: " in finished.stderr
+                assert "is in no folder that the pool's operator lists (--data)" in finished.stderr
+                assert "which the workers read" not in finished.stderr
+                assert _made(out)["loss"] == pytest.approx(plain["loss"], rel=1e-6)
