@@ -102,14 +102,17 @@ def test_a_host_that_joined_reads_what_it_lists_itself(images: Path, plain: dict
     there.parent.mkdir()
     there.symlink_to(images)
     asked.mkdir()
-    with hosts.namespaces() as names, hosts.serving(names, tmp_path, "sync", ["--data", str(images.parent)]) as cluster:
-        # The pool's operator lists the folder; the host's lists another, in which a link leads to it.
-        with cluster.host(options=["--data", str(there.parent)]):
-            arguments = ("--folder", str(images), "--out", str(out), "--cases", _CASE)
-            for mapped in ((), (f"--data-map={images}={there}",)):
-                command = cluster.command(_SCRIPT, *arguments, options=mapped)
-                finished = run(command, limit_s=_LIMIT_S, cwd=asked).expect(0)
-                assert "their files are read on this machine: " in finished.stderr
-                assert "is in no folder that the pool's operator lists (--data)" in finished.stderr
-                assert "which the workers read" not in finished.stderr
-                assert _made(out)["loss"] == pytest.approx(plain["loss"], rel=1e-6)
+    # The pool's operator lists the folder; the host's lists another, in which a link leads to it.
+    with (
+        hosts.namespaces() as names,
+        hosts.serving(names, tmp_path, "sync", ["--data", str(images.parent)]) as cluster,
+        cluster.host(options=["--data", str(there.parent)]),
+    ):
+        arguments = ("--folder", str(images), "--out", str(out), "--cases", _CASE)
+        for mapped in ((), (f"--data-map={images}={there}",)):
+            command = cluster.command(_SCRIPT, *arguments, options=mapped)
+            finished = run(command, limit_s=_LIMIT_S, cwd=asked).expect(0)
+            assert "their files are read on this machine: " in finished.stderr
+            assert "is in no folder that the pool's operator lists (--data)" in finished.stderr
+            assert "which the workers read" not in finished.stderr
+            assert _made(out)["loss"] == pytest.approx(plain["loss"], rel=1e-6)
