@@ -25,7 +25,7 @@ def adopt(computation: program_pb2.Computation) -> None:
 
 def is_compiled(computation: program_pb2.Computation) -> bool:
     """Returns whether this process compiles the step."""
-    return bool(computation.compiled and tf.config.get_visible_devices("GPU"))
+    return bool(computation.compiled_on_gpus and tf.config.get_visible_devices("GPU"))
 
 
 def compile_around_exchanges(wanted: bool) -> None:

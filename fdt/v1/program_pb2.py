@@ -14,35 +14,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x66\x64t/v1/program.proto\x12\x06\x66\x64t.v1\"\xbf\x02\n\x0bStepProgram\x12\x1e\n\x04step\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Function\x12#\n\tvariables\x18\x02 \x03(\x0b\x32\x10.fdt.v1.Variable\x12\x1d\n\x05\x62\x61tch\x18\x03 \x03(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1f\n\x07outputs\x18\x04 \x03(\x0b\x32\x0e.fdt.v1.Output\x12\x1b\n\x05holes\x18\x05 \x03(\x0b\x32\x0c.fdt.v1.Hole\x12\"\n\x08versions\x18\x06 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\x1d\n\x06tables\x18\x07 \x03(\x0b\x32\r.fdt.v1.Table\x12\x0f\n\x07one_row\x18\x08 \x01(\x08\x12\x10\n\x08one_size\x18\t \x01(\x08\x12(\n\x0b\x63omputation\x18\n \x01(\x0b\x32\x13.fdt.v1.Computation\"M\n\x0b\x43omputation\x12\x10\n\x08\x63ompiled\x18\x01 \x01(\x08\x12\x15\n\rdeterministic\x18\x02 \x01(\x08\x12\x15\n\rfull_float_32\x18\x03 \x01(\x08\"{\n\x08\x46unction\x12\x12\n\nmeta_graph\x18\x01 \x01(\x0c\x12\x0e\n\x06inputs\x18\x02 \x03(\t\x12\x11\n\tvariables\x18\x03 \x03(\t\x12\x0f\n\x07outputs\x18\x04 \x03(\t\x12\x17\n\x0f\x63ontrol_outputs\x18\x05 \x03(\t\x12\x0e\n\x06tables\x18\x06 \x03(\t\"%\n\x05Table\x12\x0c\n\x04keys\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"4\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"X\n\x08Variable\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1a\n\x04role\x18\x02 \x01(\x0e\x32\x0c.fdt.v1.Role\x12\x10\n\x08momentum\x18\x03 \x01(\x01\"(\n\x06Output\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\"\x9f\x01\n\x04Hole\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.fdt.v1.Hole.Kind\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12#\n\tgradients\x18\x03 \x03(\x0b\x32\x10.fdt.v1.Gradient\"?\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\r\n\tKIND_RATE\x10\x02\",\n\x08Gradient\x12\x10\n\x08variable\x18\x01 \x01(\x05\x12\x0e\n\x06sparse\x18\x02 \x01(\x08\"J\n\x08Versions\x12\x0b\n\x03\x66\x64t\x18\x01 \x01(\t\x12\x12\n\ntensorflow\x18\x02 \x01(\t\x12\r\n\x05keras\x18\x03 \x01(\t\x12\x0e\n\x06python\x18\x04 \x01(\t*\x87\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0eROLE_TRAINABLE\x10\x01\x12\x12\n\x0eROLE_OPTIMIZER\x10\x02\x12\x0f\n\x0bROLE_METRIC\x10\x03\x12\r\n\tROLE_SEED\x10\x04\x12\x0e\n\nROLE_OTHER\x10\x05\x12\x11\n\rROLE_CONSTANT\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x66\x64t/v1/program.proto\x12\x06\x66\x64t.v1\"\xbf\x02\n\x0bStepProgram\x12\x1e\n\x04step\x18\x01 \x01(\x0b\x32\x10.fdt.v1.Function\x12#\n\tvariables\x18\x02 \x03(\x0b\x32\x10.fdt.v1.Variable\x12\x1d\n\x05\x62\x61tch\x18\x03 \x03(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1f\n\x07outputs\x18\x04 \x03(\x0b\x32\x0e.fdt.v1.Output\x12\x1b\n\x05holes\x18\x05 \x03(\x0b\x32\x0c.fdt.v1.Hole\x12\"\n\x08versions\x18\x06 \x01(\x0b\x32\x10.fdt.v1.Versions\x12\x1d\n\x06tables\x18\x07 \x03(\x0b\x32\r.fdt.v1.Table\x12\x0f\n\x07one_row\x18\x08 \x01(\x08\x12\x10\n\x08one_size\x18\t \x01(\x08\x12(\n\x0b\x63omputation\x18\n \x01(\x0b\x32\x13.fdt.v1.Computation\"g\n\x0b\x43omputation\x12\x10\n\x08\x63ompiled\x18\x01 \x01(\x08\x12\x15\n\rdeterministic\x18\x02 \x01(\x08\x12\x15\n\rfull_float_32\x18\x03 \x01(\x08\x12\x18\n\x10\x63ompiled_on_gpus\x18\x04 \x01(\x08\"{\n\x08\x46unction\x12\x12\n\nmeta_graph\x18\x01 \x01(\x0c\x12\x0e\n\x06inputs\x18\x02 \x03(\t\x12\x11\n\tvariables\x18\x03 \x03(\t\x12\x0f\n\x07outputs\x18\x04 \x03(\t\x12\x17\n\x0f\x63ontrol_outputs\x18\x05 \x03(\t\x12\x0e\n\x06tables\x18\x06 \x03(\t\"%\n\x05Table\x12\x0c\n\x04keys\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"4\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"X\n\x08Variable\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\x12\x1a\n\x04role\x18\x02 \x01(\x0e\x32\x0c.fdt.v1.Role\x12\x10\n\x08momentum\x18\x03 \x01(\x01\"(\n\x06Output\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Tensor\"\x9f\x01\n\x04Hole\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.fdt.v1.Hole.Kind\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12#\n\tgradients\x18\x03 \x03(\x0b\x32\x10.fdt.v1.Gradient\"?\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\r\n\tKIND_RATE\x10\x02\",\n\x08Gradient\x12\x10\n\x08variable\x18\x01 \x01(\x05\x12\x0e\n\x06sparse\x18\x02 \x01(\x08\"J\n\x08Versions\x12\x0b\n\x03\x66\x64t\x18\x01 \x01(\t\x12\x12\n\ntensorflow\x18\x02 \x01(\t\x12\r\n\x05keras\x18\x03 \x01(\t\x12\x0e\n\x06python\x18\x04 \x01(\t*\x87\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0eROLE_TRAINABLE\x10\x01\x12\x12\n\x0eROLE_OPTIMIZER\x10\x02\x12\x0f\n\x0bROLE_METRIC\x10\x03\x12\r\n\tROLE_SEED\x10\x04\x12\x0e\n\nROLE_OTHER\x10\x05\x12\x11\n\rROLE_CONSTANT\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fdt.v1.program_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_ROLE']._serialized_start=1068
-  _globals['_ROLE']._serialized_end=1203
+  _globals['_ROLE']._serialized_start=1094
+  _globals['_ROLE']._serialized_end=1229
   _globals['_STEPPROGRAM']._serialized_start=33
   _globals['_STEPPROGRAM']._serialized_end=352
   _globals['_COMPUTATION']._serialized_start=354
-  _globals['_COMPUTATION']._serialized_end=431
-  _globals['_FUNCTION']._serialized_start=433
-  _globals['_FUNCTION']._serialized_end=556
-  _globals['_TABLE']._serialized_start=558
-  _globals['_TABLE']._serialized_end=595
-  _globals['_TENSOR']._serialized_start=597
-  _globals['_TENSOR']._serialized_end=649
-  _globals['_VARIABLE']._serialized_start=651
-  _globals['_VARIABLE']._serialized_end=739
-  _globals['_OUTPUT']._serialized_start=741
-  _globals['_OUTPUT']._serialized_end=781
-  _globals['_HOLE']._serialized_start=784
-  _globals['_HOLE']._serialized_end=943
-  _globals['_HOLE_KIND']._serialized_start=880
-  _globals['_HOLE_KIND']._serialized_end=943
-  _globals['_GRADIENT']._serialized_start=945
-  _globals['_GRADIENT']._serialized_end=989
-  _globals['_VERSIONS']._serialized_start=991
-  _globals['_VERSIONS']._serialized_end=1065
+  _globals['_COMPUTATION']._serialized_end=457
+  _globals['_FUNCTION']._serialized_start=459
+  _globals['_FUNCTION']._serialized_end=582
+  _globals['_TABLE']._serialized_start=584
+  _globals['_TABLE']._serialized_end=621
+  _globals['_TENSOR']._serialized_start=623
+  _globals['_TENSOR']._serialized_end=675
+  _globals['_VARIABLE']._serialized_start=677
+  _globals['_VARIABLE']._serialized_end=765
+  _globals['_OUTPUT']._serialized_start=767
+  _globals['_OUTPUT']._serialized_end=807
+  _globals['_HOLE']._serialized_start=810
+  _globals['_HOLE']._serialized_end=969
+  _globals['_HOLE_KIND']._serialized_start=906
+  _globals['_HOLE_KIND']._serialized_end=969
+  _globals['_GRADIENT']._serialized_start=971
+  _globals['_GRADIENT']._serialized_end=1015
+  _globals['_VERSIONS']._serialized_start=1017
+  _globals['_VERSIONS']._serialized_end=1091
 # @@protoc_insertion_point(module_scope)

@@ -48,14 +48,16 @@ class StepProgram(_message.Message):
     def __init__(self, step: _Optional[_Union[Function, _Mapping]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., batch: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., one_row: bool = ..., one_size: bool = ..., computation: _Optional[_Union[Computation, _Mapping]] = ...) -> None: ...
 
 class Computation(_message.Message):
-    __slots__ = ("compiled", "deterministic", "full_float_32")
+    __slots__ = ("compiled", "deterministic", "full_float_32", "compiled_on_gpus")
     COMPILED_FIELD_NUMBER: _ClassVar[int]
     DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
     FULL_FLOAT_32_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_ON_GPUS_FIELD_NUMBER: _ClassVar[int]
     compiled: bool
     deterministic: bool
     full_float_32: bool
-    def __init__(self, compiled: bool = ..., deterministic: bool = ..., full_float_32: bool = ...) -> None: ...
+    compiled_on_gpus: bool
+    def __init__(self, compiled: bool = ..., deterministic: bool = ..., full_float_32: bool = ..., compiled_on_gpus: bool = ...) -> None: ...
 
 class Function(_message.Message):
     __slots__ = ("meta_graph", "inputs", "variables", "outputs", "control_outputs", "tables")

@@ -51,6 +51,10 @@ class Keras2(KerasVersion):
         """Returns False: layers draw seeds in Python as often as they are traced."""
         return False
 
+    def is_compiled_on_gpus(self, model: Any) -> bool:
+        """See `KerasVersion`: Keras 2 compiles if it is told to."""
+        return bool(model.jit_compile)
+
     def trains_nothing(self, model: Any) -> bool:
         """Returns False: Keras 2 raises an error where there is nothing to train."""
         return False

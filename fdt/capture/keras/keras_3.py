@@ -1,8 +1,10 @@
 """Keras 3."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import keras
 import numpy as np
@@ -12,6 +14,7 @@ from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from keras.src.trainers.trainer import model_supports_jit
 from keras.src.utils.python_utils import is_default
 
 from fdt.base.patch import Patches
@@ -29,11 +32,29 @@ class Keras3(KerasVersion):
     tree = keras.tree
     trainer = tf_trainer.TensorFlowTrainer
 
+    def __init__(self) -> None:
+        # Models of which the script leaves to Keras whether XLA compiles their steps.
+        self._left_to_keras: WeakSet[Any] = WeakSet()
+
     def hook_fit(self, patches: Patches, fit: DataHooks) -> None:
         """See `KerasVersion`: replaces the epoch iterator by one that yields row numbers instead of data."""
         patches.set(tf_trainer, "TFEpochIterator", _epoch_iterator_class(fit))
         patches.wrap(self.trainer, "__init__", _remember_strategy)
         patches.wrap(self.trainer, "_maybe_symbolic_build", _build_by_rows)
+        patches.wrap_inherited(self.trainer, "compile", self._note_choice)
+
+    def _note_choice(self, original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        made = original(model, *args, **kwargs)
+        given = inspect.signature(original).bind(model, *args, **kwargs)
+        given.apply_defaults()
+        note = self._left_to_keras.add if given.arguments["jit_compile"] == "auto" else self._left_to_keras.discard
+        note(model)
+        return made
+
+    def is_compiled_on_gpus(self, model: Any) -> bool:
+        """See `KerasVersion`: where it is left to Keras, it compiles what it can, but nothing without a GPU."""
+        chooses = model in self._left_to_keras and not model.run_eagerly and not model._distribute_strategy
+        return bool(model.jit_compile) or (chooses and model_supports_jit(model))
 
     def is_default(self, hook: Any) -> bool:
         return bool(is_default(hook))

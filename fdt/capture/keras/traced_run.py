@@ -107,6 +107,7 @@ class TracedRun(abc.ABC):
             traced = trace_train_step(self._config, self.keras, self.model, element, factor, rows)
         traced.watch = watch
         traced.program.computation.compiled = bool(self.model.jit_compile)
+        traced.program.computation.compiled_on_gpus = self.keras.is_compiled_on_gpus(self.model)
         traced.is_any_size = rows is None
         if asynchronous:
             refuse_moved(traced)

@@ -101,6 +101,9 @@ class KerasVersion(Protocol):
         It is where no Python of the script's runs in it, and the step does not depend on whether its variables are there.
         """
 
+    def is_compiled_on_gpus(self, model: Any) -> bool:
+        """Returns whether a model's step is compiled by XLA on a machine with GPUs, which this one may lack."""
+
     def trains_nothing(self, model: Any) -> bool:
         """Returns whether a model has Keras's own step, with nothing to train, and Keras raises no error."""
 

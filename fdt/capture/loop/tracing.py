@@ -92,7 +92,7 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
     with contextlib.redirect_stdout(io.StringIO()):
         step, arguments = _traced(call, config)
     function = call.function
-    step.program.computation.compiled = bool(function._jit_compile)
+    step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
     step.is_any_size = has_one_form or hasattr(function.python_function, "fdt_any_size")
     if config.mode == "async":
