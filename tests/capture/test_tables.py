@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from fdt.program.lookup_tables import describe, is_fixed
+from fdt.program.step_program import export
+from fdt.v1 import program_pb2
 
 _CONTENT = {
     "words to numbers": (["a", "b"], [1, 2], tf.string, tf.int64),
@@ -76,3 +78,17 @@ def test_a_table_that_can_be_filled_further_is_not_fixed(
     found = tf.function(lambda: tf.constant(is_fixed(handle, inside)))()
     assert is_fixed(handle, inside) == bool(found) == expected
     assert int(table.size()) == size
+
+
+def test_a_step_with_a_table_is_exported_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    table = _static()
+    step = tf.function(lambda share, words: [table.lookup(words)])
+    concrete = step.get_concrete_function(tf.TensorSpec([], tf.float32), tf.TensorSpec([None], tf.string))
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        program, _ = export(concrete, [], lambda variable: program_pb2.Variable())
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.records == []
+    assert len(program.tables) == 1
