@@ -6,6 +6,7 @@ the function of a row, which only gets their content.
 
 import collections
 import contextlib
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -294,7 +295,11 @@ class RowReader:
         self._told: collections.deque[np.ndarray] = collections.deque()
         self._numbers: Any = None
         self._batches: Any = None
-        self._now = tf.function(self._batch, autograph=False, input_signature=[tf.TensorSpec([None], tf.int64)])
+
+    @functools.cached_property
+    def _now(self) -> Any:
+        # Not called as a `tf.function`: of several readers TensorFlow would say that their function is traced too often.
+        return tf.function(self._batch, autograph=False).get_concrete_function(tf.TensorSpec([None], tf.int64))
 
     def shapes(self, num_rows: int) -> list[tuple[int, ...]]:
         """Returns the shapes of the tensors of a batch."""

@@ -48,7 +48,11 @@ def export(
     graph = concrete.graph
     with graph.as_default():
         meta_graph = tf.compat.v1.train.export_meta_graph(
-            graph_def=described(graph).graph, graph=graph, strip_default_attrs=True, clear_devices=True, collection_list=[]
+            graph_def=described(graph).graph,
+            graph=graph,
+            strip_default_attrs=True,
+            clear_devices=True,
+            collection_list=[],
         )
     _check_tables_stay(meta_graph.graph_def)
     # A worker has no use for the names of collections and of the script's scopes.

@@ -34,9 +34,10 @@ def test_hard_steps_give_what_plain_python_gives(num_workers: int, held: str, tm
         steps = [name for name in steps if name not in _DECOMPOSING]
     report, plain, trained = tmp_path / "report.json", tmp_path / "plain", tmp_path / "trained"
     width = {"HARD_NET_HIDDEN": _WIDTHS[held]}
-    run_python(_SCRIPT, "--out", plain, "--steps", *steps, limit_s=_LIMIT_S, **width).expect(0)
+    in_python = run_python(_SCRIPT, "--out", plain, "--steps", *steps, limit_s=_LIMIT_S, **width).expect(0)
     options, arguments = ["--report", report, "--variables", held], ("--out", trained, "--steps", *steps)
-    run_fdt(_SCRIPT, *arguments, limit_s=_LIMIT_S, workers=num_workers, options=options, **width).expect(0)
+    finished = run_fdt(_SCRIPT, *arguments, limit_s=_LIMIT_S, workers=num_workers, options=options, **width).expect(0)
+    assert finished.said_besides(in_python) == []
     apart = largest_differences(plain, trained)
     print(f"{len(apart)} steps on {num_workers} workers: {max(apart.values()):.1e} at most")
     assert list(apart) == sorted(steps)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fidelity.scripts import loops_over_files
+from tests.helpers.processes import Finished
 from tests.helpers.warm import run_fdt, run_python
 
 _SCRIPT = Path(loops_over_files.__file__)
@@ -19,10 +20,10 @@ _OTHERS = ("joined", "eagerly", "step_by_step", "looked_at", "in_any_order", "br
 
 
 @pytest.fixture(scope="module")
-def plain(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def plain(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Finished]:
     out = tmp_path_factory.mktemp("plain") / "figures"
-    run_python(_SCRIPT, "--folder", images, "--out", out, limit_s=_LIMIT_S).expect(0)
-    return dict(json.loads(out.read_text()))
+    finished = run_python(_SCRIPT, "--folder", images, "--out", out, limit_s=_LIMIT_S).expect(0)
+    return dict(json.loads(out.read_text())), finished
 
 
 @pytest.mark.parametrize(
@@ -34,21 +35,28 @@ def plain(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     ],
 )
 def test_loops_over_files_are_as_in_plain_python(
-    mode: str, num_workers: int, cases: tuple[str, ...], images: Path, plain: dict[str, Any], tmp_path: Path
+    mode: str,
+    num_workers: int,
+    cases: tuple[str, ...],
+    images: Path,
+    plain: tuple[dict[str, Any], Finished],
+    tmp_path: Path,
 ) -> None:
+    figures, in_python = plain
     out = tmp_path / "figures"
     arguments = ("--folder", images, "--out", out, "--cases", ",".join(cases))
     finished = run_fdt(_SCRIPT, *arguments, workers=num_workers, mode=mode, limit_s=_LIMIT_S).expect(0)
     made = json.loads(out.read_text())
     assert list(made) == list(cases)
     for case in cases:
-        assert made[case]["looked"] == plain[case]["looked"], case
+        assert made[case]["looked"] == figures[case]["looked"], case
         for name in ("losses", "weights"):
-            found, expected = made[case][name], plain[case][name]
+            found, expected = made[case][name], figures[case][name]
             assert len(found) == len(expected), (case, name)
             np.testing.assert_allclose(found, expected, rtol=_LIMIT, atol=_LIMIT, err_msg=f"{case} {name}")
     read = [line for line in finished.stderr.splitlines() if "which the workers read from files" in line]
     assert len(read) >= len(set(cases) & set(_READ))
+    assert finished.said_besides(in_python) == []
 
 
 def test_of_a_loop_over_files_no_image_travels(images: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,10 @@ import psutil
 PYTHON = sys.executable
 _SHOWN_CHARACTERS = 6000
 _END_S = 15.0
+
+
+# What TensorFlow's own log has before a message: severity and time, and the thread; and where objects are in memory.
+_OF_THE_RUN = re.compile(r"^([IWEF]\d{4} [\d:.]+ +\d+|\d{4}-\d\d-\d\d [\d:.]+:) |(?<=at )0x[0-9a-f]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +45,12 @@ class Finished:
         """Asserts the exit status; the message shows the command and the end of both streams."""
         assert self.status == status, f"expected exit status {status}\n{self.describe()}"
         return self
+
+    def said_besides(self, plain: "Finished") -> list[str]:
+        """Returns the lines on standard error that are neither fdt's nor plain python's, which has run the same script."""
+        known = {_OF_THE_RUN.sub("", line) for line in plain.stderr.splitlines()}
+        said = [line for line in self.stderr.splitlines() if not line.startswith("fdt: ")]
+        return [line for line in said if _OF_THE_RUN.sub("", line) not in known]
 
     def describe(self) -> str:
         """Returns the command, its status and the end of both streams."""
