@@ -26,7 +26,7 @@ from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework import op_def_registry
 
 from fdt.capture import record_files
-from fdt.capture.rowwise import NotRowsError, is_rowwise
+from fdt.capture.rowwise import MIXING, NotRowsError, is_rowwise
 from fdt.client.report import say
 from fdt.program import lookup_tables
 
@@ -36,6 +36,7 @@ BATCHES = (_BatchDataset, _ParallelBatchDataset)
 SOURCES = (_TensorSliceDataset, _RangeDataset)
 # Data sets that keep their input's rows, one by one and in order.
 _PASSING = (*MAPS, _OptionsDataset, _PrefetchDataset, CacheDataset)
+IMPURE = "a function of its rows draws random numbers, calls Python or has a state"
 # Stateful only by their bodies and tables, which are checked separately; an assertion has no effect but its failure.
 _HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert", "LookupTableFindV2"}
 # Limit of memory for computed rows, in addition to the script's own rows, which are in memory already.
@@ -188,7 +189,7 @@ def _rows(dataset: Any) -> tuple[Any, int | None]:
     if size is None:
         return _called(inner, function, specs), None
     if not is_rowwise(function, size):
-        raise NotRowsError
+        raise NotRowsError(MIXING)
     num_rows = len(sources(dataset)[0])
     # The function may depend on the batch size, so the last batch is filled up with rows from the beginning.
     whole = inner.repeat().take(-(-num_rows // size) * size).batch(size, drop_remainder=True)
@@ -198,7 +199,7 @@ def _rows(dataset: Any) -> tuple[Any, int | None]:
 def _called(inner: Any, function: Any, specs: Sequence[tf.TensorSpec]) -> _Rows:
     """Maps a pure function over a data set."""
     if not is_pure(function):
-        raise NotRowsError
+        raise NotRowsError(IMPURE)
     variant = tf.raw_ops.ParallelMapDatasetV2(
         input_dataset=inner._variant_tensor,
         other_arguments=function.captured_inputs,

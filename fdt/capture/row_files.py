@@ -18,7 +18,7 @@ from tensorflow.python.data.ops.zip_op import _ZipDataset
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from fdt.capture import mapped, record_files
-from fdt.capture.rowwise import NotRowsError, is_rowwise
+from fdt.capture.rowwise import MIXING, NotRowsError, is_rowwise
 from fdt.errors import ProgramRefusedError
 from fdt.program import admission, lookup_tables, row_function
 from fdt.program.graphs import called, is_call
@@ -190,7 +190,7 @@ class _Graph:
             return row, size
         function = dataset._map_func.function
         if not mapped.is_pure(function):
-            raise NotRowsError("a function of its rows draws random numbers, calls Python or has a state")
+            raise NotRowsError(mapped.IMPURE)
         return (self._called(function, row) if size is None else self._called_by_row(function, row, size)), size
 
     def _record(self, dataset: Any) -> list[tf.Tensor]:
@@ -208,7 +208,7 @@ class _Graph:
         """Calls a function of batches for a batch of one row."""
         given = function.inputs[: len(row)]
         if not is_rowwise(function, size) or any(tensor.shape[0] not in (None, 1) for tensor in given):
-            raise NotRowsError("a function of its batches may mix rows")
+            raise NotRowsError(MIXING)
         return [tensor[0] for tensor in self._called(function, [tensor[None] for tensor in row])]
 
     def _called(self, function: Any, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:

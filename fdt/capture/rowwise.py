@@ -6,6 +6,7 @@ differently.
 """
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ _ALONG = {
 }
 
 
+_BOUNDING: dict[str, Callable[[Sequence[float]], float]] = {"Minimum": min, "Maximum": max}
+
+
 class _Kind(enum.Enum):
     SAME = "the same for every batch"
     ROWS = "of row i the batch's row i"
@@ -46,6 +50,9 @@ class _Kind(enum.Enum):
 
 class NotRowsError(Exception):
     """A data set is more than rows, each made by itself."""
+
+
+MIXING = "a function of its batches may mix rows"
 
 
 def is_rowwise(function: Any, size: int) -> bool:
@@ -87,6 +94,8 @@ def _kinds(operation: Any, given: list[_Kind]) -> list[_Kind]:
 
 
 def _kind(operation: Any, given: list[_Kind]) -> _Kind:
+    if operation.type in _BOUNDING and _is_one_number(operation.outputs[0]):
+        return _Kind.SAME
     if _Kind.OTHER in given:
         return _Kind.OTHER
     if _Kind.WORDS in given or _Kind.PLACES in given:
@@ -104,6 +113,25 @@ def _kind(operation: Any, given: list[_Kind]) -> _Kind:
     rows = [kind is _Kind.ROWS for kind in given]
     rule = _RULES.get(operation.type)
     return _Kind.ROWS if rule is not None and rule(operation, rows) else _Kind.OTHER
+
+
+def _is_one_number(tensor: tf.Tensor) -> bool:
+    """Whether bounds leave a number no choice: how many columns Keras counts in is written as min(n, max(n, largest + 1))."""
+    least, most = _bounds(tensor)
+    return least == most
+
+
+def _bounds(tensor: tf.Tensor) -> tuple[float, float]:
+    """Returns the least and the most that a number may be."""
+    value = tf.get_static_value(tensor)
+    if value is not None and value.ndim == 0:
+        return float(value), float(value)
+    if tensor.op.type not in _BOUNDING or tensor.shape.rank != 0:
+        return -math.inf, math.inf
+    bounds = [_bounds(given) for given in tensor.op.inputs]
+    least, most = zip(*bounds, strict=True)
+    pick = _BOUNDING[tensor.op.type]
+    return pick(least), pick(most)
 
 
 def _kind_of_words(operation: Any, given: list[_Kind]) -> _Kind:
@@ -223,6 +251,11 @@ def _gathers_each_row(operation: Any, rows: list[bool]) -> bool:
     return rows == ([False, True, False] if is_first else [True, False, False])
 
 
+def _counts_each_row(operation: Any, rows: list[bool]) -> bool:
+    """Whether the numbers of each row are counted, without weights."""
+    return operation.inputs[0].shape.rank == 2 and rows == [True, False, False] and operation.inputs[2].shape == [0]
+
+
 def _squeezes_each_row(operation: Any, rows: list[bool]) -> bool:
     axes = operation.get_attr("squeeze_dims")
     return bool(axes) and not {0, -operation.inputs[0].shape.rank} & set(axes)
@@ -265,6 +298,7 @@ _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     "ParseExampleV2": _parses_each_row,
     "DecodeRaw": lambda operation, rows: rows == [True],
     "LookupTableFindV2": _looks_up_each,
+    "DenseBincount": _counts_each_row,
 }
 # Those that take words, too: they make a value of each.
 _OF_WORDS = {*_ENTRY_BY_ENTRY, *_BROADCASTING, "LookupTableFindV2"}

@@ -52,6 +52,7 @@ APART: dict[str, Callable[[Any, Any, Any], Any]] = {
     "looked up": lambda image, number, words: tf.gather(tf.constant([[1.0, 2.0], [3.0, 4.0]]), number % 2),
     "picked columns": lambda image, number, words: tf.gather(image, [2, 1], axis=2),
     "checked": lambda image, number, words: asserted(number),
+    "counted": lambda image, number, words: counted(words, 9),
     "clipped": lambda image, number, words: tf.clip_by_value(image, 1.0, 2.0),
 }
 
@@ -74,6 +75,9 @@ NOT_APART: dict[str, Callable[[Any, Any, Any], Any]] = {
     "one for each place": lambda image, number, words: number * tf.range(ROWS),
     "sorted": lambda image, number, words: tf.sort(number),
     "looked up in rows": lambda image, number, words: tf.gather(image, number),
+    "counted up to the largest": lambda image, number, words: counted(words, None),
+    "counted as rows": lambda image, number, words: counted(number, 9)[:ROWS],
+    "counted with weights": lambda image, number, words: counted(words, 9, tf.cast(words, tf.float32)),
     "the largest": lambda image, number, words: number - tf.reduce_max(number),
     "nothing of the rows": lambda image, number, words: tf.ones([ROWS]),
     "a number": lambda image, number, words: tf.constant(1.0),
@@ -82,6 +86,13 @@ NOT_APART: dict[str, Callable[[Any, Any, Any], Any]] = {
     "exponentials": lambda image, number, words: tf.exp(image),
     "products": lambda image, number, words: tf.matmul(tf.reshape(image, [-1, 60]), tf.ones([60, 2])),
 }
+
+
+def counted(numbers: tf.Tensor, columns: int | None, weights: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns how often each row has each number, as Keras's layers compute it."""
+    largest = {} if columns is None else {"minlength": columns, "maxlength": columns}
+    found = tf.math.bincount(numbers, weights=weights, axis=-1, dtype=tf.float32, **largest)
+    return found if numbers.shape.rank == 1 else tf.ensure_shape(found, [None, 9])
 
 
 def asserted(number: tf.Tensor) -> tf.Tensor:
