@@ -7,6 +7,7 @@ What it prints to the standard error tells when steps are being built (`BUILDING
 """
 
 import dataclasses
+import faulthandler
 import json
 import socket
 import sys
@@ -65,6 +66,7 @@ STEPS = [
 
 
 BUILDING, BUILT = "building steps", "built steps"
+TOLD_S = 460
 
 
 def built(*arguments: Any, **named: Any) -> ParameterServers:
@@ -228,4 +230,6 @@ def borrow(device_host: str) -> None:
 
 
 if __name__ == "__main__":
+    # Where it stands shortly before it is ended.
+    faulthandler.dump_traceback_later(TOLD_S)
     borrow(sys.argv[1]) if sys.argv[1:] else lend()

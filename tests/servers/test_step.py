@@ -35,6 +35,8 @@ _PLACES = [
     "rounded",
     "rounded in one process",
 ]
+# Of what a process has written that is ended by the limit.
+_SHOWN_BYTES = 6000
 _TEAMS = [
     "workers of both",
     "workers in turns",
@@ -62,6 +64,10 @@ def two_hosts() -> subprocess.CompletedProcess[str]:
             done = subprocess.run(
                 command, cwd=_ROOT, env=os.environ | _TELL, capture_output=True, text=True, timeout=LIMIT_S, check=False
             )
+        except subprocess.TimeoutExpired as error:
+            # Bytes, whatever was asked for.
+            said = [(stream or b"")[-_SHOWN_BYTES:].decode(errors="replace") for stream in (error.stdout, error.stderr)]
+            pytest.fail("\n".join([f"Did not end within {LIMIT_S} s. The last that it wrote:", *said]))
         finally:
             device_host.kill()
     assert done.returncode == 0, done.stderr
