@@ -111,7 +111,7 @@ def index(dataset: Any) -> record_index.Records:
     found = reading(dataset)
     try:
         records = record_index.index(paths(dataset), found.layout, found.skipped)
-    except (OSError, record_index.BrokenRecordsError) as error:
+    except (OSError, record_index.NoIndexError) as error:
         raise NotRowsError(str(error)) from None
     if len(records.offset) > _MAX_ROWS:
         raise NotRowsError(f"its files have more than {_MAX_ROWS:,} rows")

@@ -14,14 +14,14 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _LENGTH = struct.Struct("<Q")
 # Files whose records are kept.
 _MAX_KEPT = 4096
-# All of a text is looked through for its lines.
+# All of a text is looked through for its lines, before the first step.
 _MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 16 << 20
 _NEWLINE = 10
 
 
-class BrokenRecordsError(Exception):
-    """A file does not consist of whole records."""
+class NoIndexError(Exception):
+    """There is no index of files: one does not consist of whole records, or there is too much text to look through."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TFRecords:
             size: Its size in bytes.
 
         Raises:
-            BrokenRecordsError: The file does not consist of whole records.
+            NoIndexError: The file does not consist of whole records.
             OSError: The file cannot be read.
         """
         begin, found = 0, []
@@ -63,7 +63,7 @@ class TFRecords:
             end = begin + _HEADER_BYTES + _FOOTER_BYTES
             end += _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_BYTES else 0
             if len(header) < _HEADER_BYTES or end > size:
-                raise BrokenRecordsError(f"{os.fsdecode(path)} ends within the record that begins at byte {begin:,}")
+                raise NoIndexError(f"{os.fsdecode(path)} ends within the record that begins at byte {begin:,}")
             found.append(begin)
             begin = end
         return np.array(found, "<i8"), None
@@ -75,10 +75,6 @@ class Lines:
 
     def spans(self, descriptor: int, path: bytes, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns where lines begin, and their lengths without their line breaks; see `TFRecords.spans`."""
-        if size > _MAX_TEXT_BYTES:
-            raise BrokenRecordsError(
-                f"{os.fsdecode(path)} has more than {_MAX_TEXT_BYTES:,} bytes to look through for lines"
-            )
         if not size:
             return np.zeros(0, "<i8"), np.zeros(0, "<i8")
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as text:
@@ -114,7 +110,7 @@ class OneLength:
         del descriptor
         content = size - self.header - self.footer
         if content < 0 or content % self.record:
-            raise BrokenRecordsError(f"{os.fsdecode(path)} does not hold whole records of {self.record:,} bytes")
+            raise NoIndexError(f"{os.fsdecode(path)} does not hold whole records of {self.record:,} bytes")
         begins = np.arange(self.header, size - self.footer, self.record, "<i8")
         return begins, np.full(len(begins), self.record, "<i8")
 
@@ -131,9 +127,11 @@ def index(paths: Sequence[bytes], layout: Layout, skipped: int = 0) -> Records:
         skipped: How many of each file's records are left out at its beginning.
 
     Raises:
-        BrokenRecordsError: A file does not consist of whole records.
+        NoIndexError: A file does not consist of whole records, or there is too much text.
         OSError: A file cannot be read.
     """
+    if isinstance(layout, Lines) and sum(os.stat(path).st_size for path in paths) > _MAX_TEXT_BYTES:
+        raise NoIndexError(f"its texts have more than {_MAX_TEXT_BYTES:,} bytes to look through for lines")
     spans = [of_file(path, layout) for path in paths]
     offsets = [offset[skipped:] for offset, _ in spans]
     files = np.repeat(np.arange(len(paths), dtype="<i4"), [len(each) for each in offsets])
