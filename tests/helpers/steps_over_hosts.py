@@ -66,7 +66,7 @@ STEPS = [
 
 
 BUILDING, BUILT = "building steps", "built steps"
-TOLD_S = 460
+TOLD_S = 550
 
 
 def built(*arguments: Any, **named: Any) -> ParameterServers:

@@ -24,7 +24,7 @@ from tests.helpers.programs import traced
 from tests.helpers.steps_over_hosts import BUILDING, BUILT, CHAINED, PLACES, STEPS, Pushes
 from tests.servers.test_cut import OPTIMIZERS, WORDS, X, Y, dense_model, embedding_model
 
-LIMIT_S = 480
+LIMIT_S = 570
 # The file of TensorFlow in which components are registered logs each.
 _TELL = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "cluster_function_library_runtime=1"}
 _COMMAND = [sys.executable, "-m", "tests.helpers.steps_over_hosts"]
