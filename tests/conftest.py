@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.helpers.pool import Pool, serve
@@ -61,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Who runs the tests in the background of a shell has it ignored, and all that they start would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes says nothing on a busy machine.
+    hypothesis.settings.register_profile("fdt", deadline=None)
+    hypothesis.settings.load_profile("fdt")
     for name, meaning in {**_GROUPS, _THOROUGH: "run by make test-all alone, or by -m thorough"}.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

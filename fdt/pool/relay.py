@@ -371,8 +371,9 @@ class JobRelay:
     def assigned_blobs(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Records the blobs of a state that was passed to the workers."""
         if refs:
-            self._need_room(self._inbound, "states")
-            self._inbound.extend(refs)
+            with self._lock:
+                self._need_room(self._inbound, "states")
+                self._inbound.extend(refs)
 
     def keeps(self, event: job_pb2.Event) -> bool:
         """Whether an event is a snapshot, whose blobs the pool keeps for the session."""
@@ -390,8 +391,9 @@ class JobRelay:
 
     def served_blobs(self, drained: job_pb2.Drained) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs of states that are no longer needed after a drain's answer."""
-        served = self._arriving.pop(drained.serial, [])
-        kept = {ref.digest for ref in self.passing_blobs()}
+        with self._lock:
+            served = self._arriving.pop(drained.serial, [])
+            kept = {ref.digest for ref in self._passing()}
         return [ref for ref in served if ref.digest not in kept]
 
     def outbound(self, refs: Sequence[blobs_pb2.BlobRef]) -> None:
@@ -453,8 +455,13 @@ class JobRelay:
 
     def passing_blobs(self) -> list[blobs_pb2.BlobRef]:
         """Returns the one-time blobs that workers or the client have not read yet."""
-        states = [*self._inbound, *(ref for refs in self._arriving.values() for ref in refs)]
         with self._lock:
-            read = [ref for ref, _ in self._reading.values()]
-            pieces = [ref for refs in self._streaming.values() for ref in refs]
-            return states + read + pieces + [ref for ref, _ in self._outbound.values()]
+            return list(self._passing())
+
+    def _passing(self) -> Iterator[blobs_pb2.BlobRef]:
+        """Yields what `passing_blobs` returns; its caller has the lock."""
+        yield from self._inbound
+        for refs in (*self._arriving.values(), *self._streaming.values()):
+            yield from refs
+        for ref, _ in (*self._reading.values(), *self._outbound.values()):
+            yield ref

@@ -67,7 +67,8 @@ def test_a_bucket_waits_for_its_own_gradients_only(
         return divided(feeds)
 
     for ours, plain in zip(run(), concrete(*given), strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+        # Of entries up to 3, in single precision through five layers: processors differ in the last bits.
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-5)
 
 
 def _layers_waited_for(function: Any) -> set[int]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -137,7 +138,9 @@ def test_what_a_worker_has_from_the_process_that_forked_it_counts_in_part(tmp_pa
         parent.communicate()
 
 
-def test_processes_of_a_worker_count_as_its_own(tmp_path: Path) -> None:
+def test_processes_of_a_worker_count_as_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However long the looks take.
+    monkeypatch.setattr(worker_bounds, "time", SimpleNamespace(monotonic=lambda: 5.0))
     code = "import os, signal, sys\nfor _ in range(3): os.fork()\nprint(flush=True); signal.pause()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as leader:
         assert leader.stdout is not None

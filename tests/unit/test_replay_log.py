@@ -200,7 +200,7 @@ class Client:
             self.job.do(Told(instruction), {})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.booleans(), st.lists(INSTRUCTION, max_size=40))
 def test_another_job_comes_to_the_same_state(brings_home: bool, events: list[job_pb2.Instruction | str]) -> None:
     client = Client(brings_home)
@@ -212,7 +212,7 @@ def test_another_job_comes_to_the_same_state(brings_home: bool, events: list[job
     client.lose()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.booleans(), st.lists(INSTRUCTION, max_size=40), st.integers(0, 100))
 def test_another_job_makes_no_step_behind_one_that_failed(
     brings_home: bool, events: list[job_pb2.Instruction | str], back: int
