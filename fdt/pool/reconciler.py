@@ -249,11 +249,11 @@ class Reconciler:
         with self._lock:
             request = self._asked.pop(number).request
             del self._by_name[request.name]
+            known = {asked.request.name for asked in self._asked.values()}
         for path in self._folder.glob(f"{request.name}.*"):
             if not keeps_log or path.suffix != ".log":
                 path.unlink(missing_ok=True)
         logs = sorted(self._folder.glob("*.log"), key=os.path.getmtime)
-        known = {asked.request.name for asked in self._asked.values()}
         for path in [path for path in logs if path.stem not in known][:-_MAX_LOGS]:
             path.unlink(missing_ok=True)
 
