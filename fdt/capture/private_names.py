@@ -92,6 +92,7 @@ KERAS: Mapping[str, str] = {
     "keras.src.trainers.data_adapters.array_slicing": "convert_to_sliceable train_validation_split",
     "keras.src.trainers.data_adapters.data_adapter_utils": "unpack_x_y_sample_weight",
     "keras.src.trainers.data_adapters.tf_dataset_adapter": "TFDatasetAdapter",
+    "keras.src.trainers.trainer": "model_supports_jit",
     "keras.src.utils.python_utils": "is_default",
 }
 KERAS_2: Mapping[str, str] = {

@@ -88,7 +88,7 @@ def test_a_worker_computes_as_the_program_says(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_steps_are_compiled_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = program_pb2.Computation(compiled=True)
+    asked = program_pb2.Computation(compiled_on_gpus=True)
     assert not computation.is_compiled(asked)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: [_gpu(0)])
     assert computation.is_compiled(asked)

@@ -5,12 +5,9 @@ from typing import Any
 
 import keras
 import pytest
-import tensorflow as tf
 
 from fdt.base.patch import Patches
 from fdt.capture.keras.keras_3 import Keras3
-from fdt.program import computation
-from fdt.v1 import program_pb2
 
 
 class Eager(keras.layers.Layer):  # type: ignore[misc]
@@ -54,10 +51,3 @@ def test_where_keras_chooses_gpus_decide(version: Keras3) -> None:
 def test_what_the_script_says_holds(version: Keras3) -> None:
     made = model(jit_compile=True)
     assert made.jit_compile and version.is_compiled_on_gpus(made)
-
-
-@pytest.mark.parametrize("on_gpus", [False, True])
-@pytest.mark.parametrize("num_gpus", [0, 1])
-def test_a_worker_compiles_if_it_has_a_gpu(on_gpus: bool, num_gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind] * num_gpus)
-    assert computation.is_compiled(program_pb2.Computation(compiled_on_gpus=on_gpus)) == (on_gpus and num_gpus == 1)
