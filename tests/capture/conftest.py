@@ -17,3 +17,4 @@ def row_numbers() -> Iterator[RowNumbers]:
     tf.random.set_seed(None)
     yield numbers
     patches.undo()
+    tf.random.set_seed(None)

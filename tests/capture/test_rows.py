@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from fdt.base.patch import Patches
 from fdt.capture.keras import keras_3
 from fdt.capture.rows import RowNumbers
 
@@ -19,16 +18,6 @@ X = np.arange(23 * 3, dtype=np.float32).reshape(23, 3)
 Y = np.arange(23, dtype=np.int64)
 
 Make = Callable[[], tf.data.Dataset]
-
-
-@pytest.fixture
-def row_numbers() -> Iterator[RowNumbers]:
-    patches, numbers = Patches(), RowNumbers()
-    numbers.install(patches)
-    tf.random.set_seed(None)
-    yield numbers
-    patches.undo()
-    tf.random.set_seed(None)
 
 
 def slices() -> tf.data.Dataset:
