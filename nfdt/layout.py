@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Sequence
 
-from fdt.base.sharding import deal, fill, is_even, loads_of
+from fdt.base.sharding import LEAST_PART_BYTES, deal, fill, is_cut_by_rows, is_even, loads_of
 from fdt.errors import UsageError
 from fdt.program.layout import shares
 from fdt.program.step_program import dtype_of
@@ -14,9 +14,6 @@ from fdt.v1 import program_pb2
 
 # TensorFlow makes slices that start at such a boundary views, not copies.
 _ALIGNMENT_BYTES = 64
-# The least bytes of a server's part of a table: each part has messages of its own for row numbers, rows and gradients. Where
-# each step writes every row, parts share this work; where it writes the batch's rows, they share memory alone.
-LEAST_PART_BYTES = {True: 8 << 20, False: 64 << 20}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +185,7 @@ def _is_cut_by_rows(
 ) -> bool:
     if unit.by_row is None or unit.parameters[0] not in by_rows:
         return False
-    return num_shards > 1 and _num_bytes(source, unit) >= num_shards * LEAST_PART_BYTES[unit.by_row.writes_all]
+    return is_cut_by_rows(_num_bytes(source, unit), LEAST_PART_BYTES[unit.by_row.writes_all], num_shards)
 
 
 def _place_rows(source: program_pb2.StepProgram, piece: _Piece, parts: Sequence[list[_Piece]]) -> None:

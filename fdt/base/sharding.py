@@ -5,6 +5,9 @@ from collections.abc import Sequence
 # By what part of its share, or how many bytes, a server may exceed its share before tensors are cut. Each worker has to join a
 # cut tensor in each step, which is a copy.
 _UNEVEN, _UNEVEN_BYTES = 0.1, 64 << 10
+# The least bytes of a server's part of a table: each part has messages of its own for row numbers, rows and gradients. Where
+# each step writes every row (True), parts share this work; where it writes the batch's rows, they share memory alone.
+LEAST_PART_BYTES = {True: 8 << 20, False: 64 << 20}
 
 
 def deal(sizes: Sequence[int], servers: int) -> list[list[int]]:
@@ -34,6 +37,17 @@ def is_even(loads: Sequence[int]) -> bool:
     """Whether servers' loads are even enough that no tensor need be cut."""
     share = sum(loads) / len(loads)
     return max(loads) - share <= max(_UNEVEN * share, _UNEVEN_BYTES)
+
+
+def is_cut_by_rows(num_bytes: int, least_part: int, servers: int) -> bool:
+    """Whether every server holds some of a table's rows.
+
+    Args:
+        num_bytes: The table's size.
+        least_part: The least bytes of a part.
+        servers: How many.
+    """
+    return servers > 1 and num_bytes >= servers * least_part
 
 
 def fill(loads: Sequence[int], amount: int) -> list[float]:

@@ -311,6 +311,7 @@ def _workload(
         exchanges=sample.exchanges,
         exchanged_bytes=sample.exchanged_bytes,
         by_rows=tuple(sample.bytes_by_rows()),
+        cut=tuple(sample.cut_tables()),
         memory=sample.memory,
     )
 

@@ -282,6 +282,7 @@ def parsed(content: Any, name: str) -> Prediction:
                 "dense": tuple(load["dense"]),
                 "tables": tuple(load["tables"]),
                 "by_rows": tuple(load.get("by_rows", ())),
+                "cut": tuple((num_bytes, least) for num_bytes, least in load.get("cut", ())),
                 "memory": MemoryNeed(**load["memory"]) if load.get("memory") else None,
             }
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fdt.base.memory_need import MemoryNeed
+from fdt.base.sharding import LEAST_PART_BYTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,10 +59,29 @@ class Sample:
 
     def bytes_by_rows(self) -> list[int]:
         """Returns the bytes of each table of which asynchronous workers pull the rows that a batch uses."""
+        return [self._num_bytes(variable) for variable in self._by_rows()]
+
+    def cut_tables(self) -> list[tuple[int, int]]:
+        """Returns the bytes of each of these tables that servers may hold parts of, and the least bytes of a part."""
+        by_rows = self._by_rows()
+        if not by_rows:
+            return []
+        # Imported here, since the script has to import TensorFlow first.
+        from fdt.program.update.cut import cut
+        from fdt.program.update.parameter_groups import find_units
+
+        units = find_units(self.program, cut(self.program)).units
+        return [
+            (self._num_bytes(unit.parameters[0]), LEAST_PART_BYTES[unit.by_row.writes_all])
+            for unit in units
+            if unit.by_row is not None and unit.parameters[0] in by_rows
+        ]
+
+    def _by_rows(self) -> list[int]:
         # Imported here, since the script has to import TensorFlow first.
         from fdt.program.table_lookups import ByRows, tables_of
 
-        return [self._num_bytes(i) for i, verdict in tables_of(self.program).items() if isinstance(verdict, ByRows)]
+        return [i for i, verdict in tables_of(self.program).items() if isinstance(verdict, ByRows)]
 
     def _num_bytes(self, variable: int) -> int:
         # Imported here, since the script has to import TensorFlow first.

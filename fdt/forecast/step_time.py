@@ -13,10 +13,11 @@ networks: Reiser and Lavenberg, "Mean-value analysis of closed multichain queuin
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fdt.base.memory_need import MemoryNeed
-from fdt.base.sharding import deal, fill, is_even, loads_of
+from fdt.base.sharding import deal, fill, is_cut_by_rows, is_even, loads_of
 from fdt.forecast.links import Network
 from fdt.forecast.sharing import Flow, Phase, Step, shared
 
@@ -78,6 +79,7 @@ class Workload:
             example in layers that normalise.
         exchanged_bytes: Bytes of these exchanges.
         by_rows: Those of `tables` of which asynchronous workers pull the rows that a batch uses.
+        cut: Those of `by_rows` that several servers may hold parts of, each with the least bytes of a part.
         memory: What synchronous workers need of memory; None if that is not known.
     """
 
@@ -95,6 +97,7 @@ class Workload:
     exchanges: int = 0
     exchanged_bytes: int = 0
     by_rows: tuple[int, ...] = ()
+    cut: tuple[tuple[int, int], ...] = ()
     memory: MemoryNeed | None = None
 
     @property
@@ -296,7 +299,7 @@ def _traffic(workload: Workload, network: Network, workers: int, form: str) -> _
 
 def _shares(workload: Workload, hosts: int) -> list[float]:
     """Returns each host's server's fraction of the parameters."""
-    loads = shard_loads(workload.dense, workload.tables, hosts)
+    loads = shard_loads(workload.dense, workload.tables, hosts, workload.cut)
     return [load / sum(loads) for load in loads]
 
 
@@ -376,27 +379,32 @@ def compute_seconds(measured: Sequence[Timed], rows: float) -> float:
     return max(mean_seconds + slope * (rows - mean_rows), floor)
 
 
-def shard_loads(dense: Sequence[int], tables: Sequence[int], shards: int) -> list[float]:
-    """Returns the bytes on each parameter server, for an elementwise optimizer (with others, no tensor is cut).
+def shard_loads(
+    dense: Sequence[int], tables: Sequence[int], shards: int, cut: Sequence[tuple[int, int]] = ()
+) -> list[float]:
+    """Returns the bytes on each parameter server, for an elementwise optimizer (with others, no dense tensor is cut).
 
     Args:
-        dense: Bytes of each tensor that may be cut.
-        tables: Bytes of each tensor that may not.
+        dense: Bytes of each tensor that may be cut anywhere.
+        tables: Bytes of each other tensor.
         shards: How many servers.
+        cut: Those of `tables` that may be cut between rows, each with the least bytes of a part.
     """
-    sizes = [*dense, *tables]
+    in_parts = [num_bytes for num_bytes, least in cut if is_cut_by_rows(num_bytes, least, shards)]
+    whole = list((Counter(tables) - Counter(in_parts)).elements())
+    sizes, of_rows = [*dense, *whole], sum(in_parts) / shards
     loads = loads_of(sizes, deal(sizes, shards))
     if is_even(loads):
-        return [float(load) for load in loads]
-    whole = loads_of(tables, deal(tables, shards))
-    return [load + more for load, more in zip(whole, fill(whole, sum(dense)), strict=True)]
+        return [load + of_rows for load in loads]
+    loads = loads_of(whole, deal(whole, shards))
+    return [load + more + of_rows for load, more in zip(loads, fill(loads, sum(dense)), strict=True)]
 
 
 def can_be_sharded(workload: Workload, shards: int) -> bool:
     """Returns whether a model can have this many parameter servers: up to one per tensor, or more if each gets a part."""
     return (
         shards <= len(workload.dense) + len(workload.tables)
-        or min(shard_loads(workload.dense, workload.tables, shards)) > 0
+        or min(shard_loads(workload.dense, workload.tables, shards, workload.cut)) > 0
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fdt.forecast.samples import Sample
 from nfdt import layout
 from nfdt.feed import Arrays
 from nfdt.layout import LEAST_PART_BYTES
@@ -55,6 +56,8 @@ def test_every_server_has_some_rows_and_updates_these(
     """To the last bit, with delays too."""
     step = step_of("two lookups", optimizer)
     cut = servers(step, make_rule("asgd"), num_workers=num_workers, num_shards=3)
+    # `fdt predict` counts the same tables as cut.
+    assert len(Sample(step.program, [], []).cut_tables()) == (0 if optimizer in WHOLE else 1)
     if optimizer in WHOLE:
         assert parts_of(cut) == [(0, (NUM_ROWS, WIDTH))]
         return

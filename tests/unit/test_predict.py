@@ -207,6 +207,16 @@ def test_shards_are_dealt_like_the_parameter_servers() -> None:
     assert sorted(shard_loads([1 << 20], [3 << 20], 2)) == [1 << 20, 3 << 20]
 
 
+def test_every_server_holds_rows_of_a_table_whose_parts_are_large_enough() -> None:
+    table, least = 512 << 20, 64 << 20
+    assert shard_loads([1 << 20], [table], 2) == [table, 1 << 20]
+    for servers in (2, 8):
+        loads = shard_loads([1 << 20, 1 << 20], [table, 3], servers, [(table, least)])
+        assert sum(loads) == pytest.approx(table + (2 << 20) + 3)
+        assert max(loads) <= table / servers + (2 << 20)
+    assert max(shard_loads([], [table], 9, [(table, least)])) == table
+
+
 def test_from_when_on_more_workers_do_not_pay() -> None:
     def at(workers: int, speedup: float) -> Forecast:
         return Forecast(RING, "sync", workers, workers, Range(1, 1, 1), speedup, speedup / workers)
