@@ -177,6 +177,11 @@ class RunConfig:
         """Whether the workers may be on other machines, with other files."""
         return self.server is not None
 
+    @property
+    def pulls_parameters(self) -> bool:
+        """Whether workers compute gradients from parameters that they pull from servers."""
+        return self.mode == "async" and self.options.get("update") != "averaging"
+
 
 @dataclasses.dataclass(frozen=True)
 class ServeConfig:

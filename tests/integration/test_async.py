@@ -74,6 +74,40 @@ def test_a_rule_trains(pool: Pool, tmp_path: Path, update: str) -> None:
     assert {"averaging": "weights averaged"}.get(update, f"update rule {update}") in finished.stderr
 
 
+SEVERAL_UPDATES = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    y = x @ np.arange(8, dtype="float32")[:, None]
+
+    class Several(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            for _ in range(3):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+                self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"loss": loss}
+
+    inputs = keras.Input((8,))
+    model = Several(inputs, keras.layers.Dense(1)(keras.layers.Dense(4, activation="tanh")(inputs)))
+    model.compile(keras.optimizers.Adam(0.02))
+    print(model.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0).history["loss"])
+    print([float(np.sum(weight)) for weight in model.get_weights()], model.optimizer.iterations.numpy())
+"""
+
+
+def test_a_worker_with_weights_of_its_own_makes_several_updates_in_a_step(pool: Pool, tmp_path: Path) -> None:
+    plain = run_python(_script(tmp_path, SEVERAL_UPDATES), limit_s=_LIMIT_S).expect(0)
+    finished, _ = _run(pool, tmp_path, SEVERAL_UPDATES, "--update", "averaging", workers=1)
+    assert finished.expect(0).stdout == plain.stdout
+    finished, _ = _run(pool, tmp_path, SEVERAL_UPDATES, "--update", "asgd", workers=1)
+    assert "with --update averaging" in finished.expect(125).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

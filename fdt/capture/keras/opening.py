@@ -46,11 +46,11 @@ def opening_lines(config: RunConfig, batch_size: int | None, traced: TracedStep)
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
     lines = _synchronous(config, batch_size) if config.mode == "sync" else _asynchronous(config, batch_size)
     optimizers = sum(hole.kind == program_pb2.Hole.KIND_GRADIENTS for hole in program.holes)
-    if config.mode == "async" and optimizers > 1 and config.options.get("update") != "averaging":
+    if config.pulls_parameters and optimizers > 1:
         lines.append(
             f"the step applies gradients in {optimizers} places: all of them are computed before any is applied"
         )
-    if config.mode == "async" and config.options.get("update") != "averaging":
+    if config.pulls_parameters:
         lines += _tables(traced)
     if traced.prints:
         lines.append("the step prints with tf.print: its workers do, into the log of the job")
@@ -197,7 +197,7 @@ def lacking(config: RunConfig, traced: TracedStep) -> str | None:
     """
     if config.mode == "sync":
         return None
-    if config.options.get("update") == "averaging":
+    if not config.pulls_parameters:
         return "each worker has weights of its own (--update averaging)"
     by_rows = [i for i, verdict in tables_of(traced.program).items() if isinstance(verdict, ByRows)]
     name = traced.variables[by_rows[0]].name.removesuffix(":0") if by_rows else ""

@@ -109,7 +109,7 @@ class TracedRun(abc.ABC):
         traced.program.computation.compiled = bool(self.model.jit_compile)
         traced.program.computation.compiled_on_gpus = self.keras.is_compiled_on_gpus(self.model)
         traced.is_any_size = rows is None
-        if asynchronous:
+        if self._config.pulls_parameters:
             refuse_moved(traced)
         return traced
 

@@ -95,14 +95,14 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
     step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
     step.is_any_size = has_one_form or hasattr(function.python_function, "fdt_any_size")
-    if config.mode == "async":
+    if config.pulls_parameters:
         refuse_moved(step)
-        if not any(step.writes(variable) for variable in step.trained()):
-            raise UnsupportedError(
-                "The step computes gradients and keeps them for another step, which is to apply them. Asynchronous training "
-                "needs both in one step: leave it to the optimizer (its gradient_accumulation_steps), or run this script "
-                "with --mode sync."
-            )
+    if config.mode == "async" and not any(step.writes(variable) for variable in step.trained()):
+        raise UnsupportedError(
+            "The step computes gradients and keeps them for another step, which is to apply them. Asynchronous training "
+            "needs both in one step: leave it to the optimizer (its gradient_accumulation_steps), or run this script with "
+            "--mode sync."
+        )
     return step, arguments
 
 

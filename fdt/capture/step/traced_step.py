@@ -154,5 +154,5 @@ def refuse_moved(traced: TracedStep) -> None:
             f"The step changes {traced.moved!r} and then computes a gradient with the new value (as several updates of a "
             "critic in one step do, sharpness-aware minimisation, or a layer that sets its own weights in call). Asynchronous "
             "workers compute all gradients of a step from the parameters that they pulled. Run this script with --mode sync, "
-            "or make each update a step of its own."
+            "with --update averaging (each worker then trains weights of its own), or make each update a step of its own."
         )

@@ -87,7 +87,7 @@ class StepTrace:
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         graph, layers = concrete.graph, self._seen.normalisations.values()
         changed, draws = written(graph, variables), is_random(graph)
-        if self._config.mode == "async" and self._seen.moved is None and len(opened) > 1:
+        if self._config.pulls_parameters and self._seen.moved is None and len(opened) > 1:
             handle = updated_between(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
             moved = next((v for v in variables if v.handle is handle), None)
             self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
