@@ -1,10 +1,12 @@
 """Hooks Keras's `fit` and `train_on_batch`; a subclass decides what runs in their place."""
 
 import abc
+import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import _FrequentTracingDetectorManager
 
 from fdt.base.patch import Patches
 from fdt.capture.keras.traced_run import TracedRun
@@ -42,6 +44,12 @@ class KerasHooks(abc.ABC, Generic[RunT]):
         patches.wrap(self._keras.trainer, "make_train_function", self._make_train_function)
         patches.wrap(self._keras.trainer, "train_on_batch", self._train_on_batch)
         self._keras.hook_fit(patches, self)
+        patches.wrap(_FrequentTracingDetectorManager, "called_with_tracing", self._trace_noted)
+
+    def _trace_noted(self, original: Callable[..., None], counts: Any, key: Any, name: str, omit_warning: bool) -> None:
+        """Has TensorFlow not warn that Keras's own functions are traced in many of their calls: it does not see the pool's."""
+        is_keras_own = getattr(key, "co_filename", None) == inspect.getfile(self._keras.trainer)
+        original(counts, key, name, omit_warning or is_keras_own)
 
     def awaiting_data(self) -> Reader | None:
         return self._run if self._run is not None and self._run.batches is None else None
