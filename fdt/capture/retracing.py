@@ -16,16 +16,8 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from fdt.capture.keras.train_function import RemoteTrainFunction
 from fdt.capture.loop.observation import writes
+from fdt.capture.traces import forget, named, traces_of
 from fdt.script.outline.files import is_own
-
-# Attributes in which a function keeps its traces.
-_STAGES = (
-    "_created_variables",
-    "_variable_creation_config",
-    "_no_variable_creation_config",
-    "_concrete_variable_creation_fn",
-)
-_STORES = ("_function_cache", "_function_captures")
 
 
 @contextlib.contextmanager
@@ -35,19 +27,19 @@ def traced_anew(say: Callable[[str], None]) -> Iterator[None]:
     Args:
         say: Called with messages about the script's own functions that were traced before and may train.
     """
-    before = [function for function in _functions() if any(writes(c.graph) for c in _traces(function))]
+    before = [function for function in _functions() if any(writes(c.graph) for c in traces_of(function))]
     own = [function for function in before if _is_own(function.python_function)]
-    kept = {weakref.ref(concrete): _named(function) for function in own for concrete in _traces(function)}
+    kept = {weakref.ref(concrete): named(function) for function in own for concrete in traces_of(function)}
     for function in before:
-        _forget(function)
+        forget(function)
     for model in _models():
         model.train_function = None
     if own:
-        say(f"traced before, so traced again when they are called: {', '.join(sorted(map(_named, own)))}")
+        say(f"traced before, so traced again when they are called: {', '.join(sorted(map(named, own)))}")
     gc.collect()
     for name in sorted({name for concrete, name in kept.items() if concrete() is not None}):
         say(f"warning: a concrete function of {name} is kept somewhere, and what it trains it trains on this machine")
-    known = weakref.WeakSet(concrete for function in _functions() for concrete in _traces(function))
+    known = weakref.WeakSet(concrete for function in _functions() for concrete in traces_of(function))
     try:
         yield
     finally:
@@ -57,8 +49,8 @@ def traced_anew(say: Callable[[str], None]) -> Iterator[None]:
 def forget_all(known: Collection[Any] = ()) -> None:
     """Makes functions forget all traces except `known`, and models their steps on a pool."""
     for function in _functions():
-        if any(concrete not in known for concrete in _traces(function)):
-            _forget(function)
+        if any(concrete not in known for concrete in traces_of(function)):
+            forget(function)
     for model in _models():
         if isinstance(model.train_function, RemoteTrainFunction):
             model.train_function = None
@@ -93,21 +85,3 @@ def _objects(kind: type) -> list[Any]:
 def _is_own(function: Any) -> bool:
     of_a_library = str(function.__module__).split(".")[0] in ("keras", "tensorflow", "tf_keras")
     return not of_a_library and is_own(function.__code__.co_filename)
-
-
-def _traces(function: Function) -> list[Any]:
-    # Not `_list_all_concrete_functions`, which traces.
-    return list(function._function_cache.values())
-
-
-def _forget(function: Function) -> None:
-    with function._lock:
-        for name in _STAGES:
-            setattr(function, name, None)
-        for name in _STORES:
-            setattr(function, name, type(getattr(function, name))())
-
-
-def _named(function: Function) -> str:
-    code = function.python_function.__code__
-    return f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name} (line {code.co_firstlineno})"

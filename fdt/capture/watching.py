@@ -9,7 +9,8 @@ import io
 import random
 import sys
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class Watch:
         effects: Side effects of the step's Python, which a traced step does not repeat.
         taken: The effect among these that cannot be undone; None if there is none.
         is_on: Whether a step is traced now.
+        functions: The tf.functions that the step called and that changed the script's objects, as each trace of theirs does
+            and no call after it.
     """
 
     def __init__(self, given: Collection[Any] = ()) -> None:
@@ -78,6 +81,7 @@ class Watch:
         self.effects: list[str] = []
         self.taken: str | None = None
         self.is_on = False
+        self.functions: list[Any] = []
         self._given = given
         self._seen: set[Any] = set()
         # Values that functions may change: name, place, and value before.
@@ -102,11 +106,13 @@ class Watch:
         self._may_draw(_OF_NUMPY)
         sys.setprofile(self._seen_event)
         self.is_on = True
+        token = _current.set(self)
         try:
             with contextlib.redirect_stdout(printed):
                 yield
         finally:
             sys.setprofile(outer)
+            _current.reset(token)
             self.is_on = False
             self._compare()
             self._begun.clear()
@@ -145,6 +151,11 @@ class Watch:
             for place, now, before in found
             if now is not before and not (_is_simple(now) and _same(now, _copied(before)))
         ]
+
+    def changes(self) -> Mapping[Any, Any]:
+        """Returns the values of places that have been set, and the collections that have been changed in place."""
+        changed = {key: contents for key, (_, contents) in self._contents.items() if not contents.are_as_before()}
+        return {place.key: place.get() for place, _ in self.differences()} | changed
 
     def _called(self, frame: types.FrameType) -> None:
         if not _is_own(frame.f_code.co_filename):
@@ -225,6 +236,25 @@ class Watch:
         for place, before in self.differences():
             place.set(before)
             self.effects.append(f"it changes {self._before[place.key][0]}")
+
+
+_current: ContextVar[Watch | None] = ContextVar("fdt_watch", default=None)
+
+
+@contextlib.contextmanager
+def calling(function: Any) -> Iterator[None]:
+    """Records, within the context of a call, whether a tf.function changes the script's objects in a step that is watched."""
+    watch = _current.get()
+    if watch is None:
+        yield
+        return
+    before = watch.changes()
+    try:
+        yield
+    finally:
+        after = watch.changes()
+        if before.keys() != after.keys() or any(before[key] is not after[key] for key in before):
+            watch.functions.append(function)
 
 
 def _is_generator(code: types.CodeType) -> bool:

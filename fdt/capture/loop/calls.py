@@ -22,6 +22,7 @@ from fdt.capture.refusals import Refusals, is_in_place, refuse_strategy
 from fdt.capture.step import seeds, unseen
 from fdt.capture.step.draws import as_before
 from fdt.capture.variable_access import VariableAccess
+from fdt.capture.watching import calling
 from fdt.errors import UnsupportedError
 from fdt.script.outline.sites import SITES
 
@@ -90,7 +91,8 @@ class Loops:
     def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         """Remembers a function that the script calls, and its arguments."""
         if not tf.executing_eagerly():
-            return original(function, *args, **kwargs)
+            with calling(function):
+                return original(function, *args, **kwargs)
         token = self._call.set((function, args, kwargs))
         try:
             return original(function, *args, **kwargs)

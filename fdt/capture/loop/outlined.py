@@ -14,6 +14,7 @@ from fdt.capture.loop.nests import leaves_of, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.outlined_trace import (
     Call,
+    FirstCallError,
     MakesVariablesError,
     SetsError,
     StaysError,
@@ -26,7 +27,7 @@ from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.results import Kinds
 from fdt.capture.refusals import in_place
 from fdt.capture.step import seeds
-from fdt.capture.step.draws import Draws
+from fdt.capture.step.draws import Draws, restore, states
 from fdt.capture.watching import Place
 from fdt.client.report import say
 from fdt.script.outline.rewriting import Site
@@ -97,8 +98,8 @@ class _Step:
         self._is_narrow = False
         # Whether arrays that the step makes by NumPy are made before it: only if it cannot be traced otherwise.
         self._has_arrays = False
-        # Whether a call has run on this machine because it made variables.
-        self._made_variables = False
+        # Why calls have run on this machine.
+        self._ran_here: set[str] = set()
         # Places of the script's expressions whose values were found to be no numbers.
         self._no_numbers: set[int] = set()
         # Keeps alive the objects whose ids identify constants.
@@ -109,13 +110,18 @@ class _Step:
     ) -> dict[str, Any]:
         given = {name: value for name in self.site.reads if (value := _found(name, names, function)) is not _UNKNOWN}
         given |= {name: None for name in self.site.reads if name not in given}
-        draws = Draws()
+        draws, drawn = Draws(), states()
         try:
             given |= self._computed(function, numbers, draws)
+            drawn = states()
             computing = self._computing(function, numbers, given)
             traced, tensors = self._find_in_some_way(Call(function, given, {}, [], computing))
-        except MakesVariablesError:
-            return self._run_here(function, given)
+        except FirstCallError as error:
+            if isinstance(error, MakesVariablesError) and str(error) in self._ran_here:
+                raise StaysError("it makes variables in more than its first call") from None
+            # Initial values are drawn again.
+            restore(drawn)
+            return self._run_here(function, given, str(error))
         except SetsError as error:
             parameters = self._parameters(function)
             self._no_numbers |= {parameters.index(name) for name in error.names}
@@ -130,13 +136,12 @@ class _Step:
             return self.run(function, names, numbers)
         return self._results(traced, traced.function(*tensors), given)
 
-    def _run_here(self, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs a step as plain Python does; the next call finds the variables that it made."""
-        if self._made_variables:
-            raise StaysError("it makes variables in more than its first call")
-        self._made_variables = True
-        lines = f"lines {self.site.line} to {self.site.end_line}"
-        say(f"{self.site.file}: the step in {lines} makes variables, so its first call is made here")
+    def _run_here(self, function: Callable[..., Any], given: Mapping[str, Any], reason: str) -> dict[str, Any]:
+        """Runs a step as plain Python does; the next call finds the variables that it made, or traced functions."""
+        if reason not in self._ran_here:
+            lines = f"lines {self.site.line} to {self.site.end_line}"
+            say(f"{self.site.file}: the step in {lines} {reason}, so its first call is made here")
+        self._ran_here.add(reason)
         with in_place():
             after = function(**given)
         return {name: after[name] for name in self.site.results if name in after}

@@ -16,6 +16,7 @@ from fdt.capture.loop.nests import leaves_of, packed
 from fdt.capture.loop.results import Kinds, Results
 from fdt.capture.step import seeds
 from fdt.capture.step.unseen import unseen
+from fdt.capture.traces import forget, named
 from fdt.capture.watching import Place, Watch
 from fdt.errors import FdtError, UnsupportedError
 from fdt.script.outline.rewriting import Site
@@ -42,8 +43,22 @@ class SetsError(Exception):
         self.names = names
 
 
-class MakesVariablesError(Exception):
+class FirstCallError(Exception):
+    """A call of a step does what later ones do not, so plain Python has to make it."""
+
+
+class MakesVariablesError(FirstCallError):
     """A step makes variables, which a tf.function can do in its first call only."""
+
+    def __init__(self) -> None:
+        super().__init__("makes variables")
+
+
+class TracesFunctionError(FirstCallError):
+    """A step has a tf.function traced that changes the script's objects, in its trace alone."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(f"has {named(function)} traced, which then changes objects of the script")
 
 
 @dataclasses.dataclass
@@ -165,7 +180,7 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
     Raises:
         StaysError: It cannot be a tf.function.
         SetsError: It changes a value that Python computes beforehand.
-        MakesVariablesError: It makes variables.
+        FirstCallError: It makes variables, or has functions traced.
         UnsupportedError: The trace has taken an element of the script's iterator.
     """
     tracing = _Tracing(site, call, kinds)
@@ -183,9 +198,11 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
     except FdtError:
         raise
     except Exception as error:  # the script's own code runs here
+        _forget_functions(watch)
         if _MAKES_VARIABLES in str(error):
             raise MakesVariablesError from None
         raise StaysError(_reason(error, site.file)) from None
+    _forget_functions(watch)
     if tracing.stale:
         raise SetsError(tracing.stale)
     if watch.taken is not None:
@@ -207,6 +224,18 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
         frozenset(tracing.changed),
         tracing.carried,
     )
+
+
+def _forget_functions(watch: Watch) -> None:
+    """Has functions traced again whose trace has changed objects: what they changed was restored.
+
+    Raises:
+        TracesFunctionError: There are such functions.
+    """
+    for function in watch.functions:
+        forget(function)
+    if watch.functions:
+        raise TracesFunctionError(watch.functions[0]) from None
 
 
 def _check_changed(name: str, value: Any, before: Contents) -> None:

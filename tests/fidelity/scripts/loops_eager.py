@@ -243,6 +243,60 @@ def eager_lazy_model() -> Results:
     return {**outcome(model, optimizer, loss=[float(each) for each in losses]), "count/steps": np.asarray(step)}
 
 
+class Lazy(tf.Module):
+    """A layer of the script's own, which makes its weights when it is called first."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.units, self.weights, self.calls = units, [], 0
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        self.calls += 1
+        if not self.weights:
+            first = keras.initializers.GlorotUniform()
+            self.weights.append(tf.Variable(lambda: first((x.shape[1], self.units))))
+        return x @ self.weights[0]
+
+
+class TracedModel(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.classes = Lazy(24), Lazy(10)
+
+    @tf.function
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return self.classes(tf.tanh(self.hidden(x)))
+
+
+class DescentWithMomentum:
+    """An optimizer of the script's own, which makes its variables in its first update."""
+
+    def __init__(self) -> None:
+        self.rate, self.moments = 0.1, None
+
+    def apply(self, gradients: list[tf.Tensor], variables: list[tf.Variable]) -> None:
+        if self.moments is None:
+            self.moments = [tf.Variable(tf.zeros(variable.shape)) for variable in variables]
+        for gradient, variable, moment in zip(gradients, variables, self.moments, strict=True):
+            moment.assign(0.9 * moment + gradient)
+            variable.assign_sub(self.rate * moment)
+
+
+@case
+def eager_calls_a_function_that_makes_weights() -> Results:
+    """The model is a tf.function, as in TensorFlow's guides; its layers make weights, and count calls, when it is traced."""
+    model, optimizer, loss_of, losses = TracedModel(), DescentWithMomentum(), cross_entropy(), []
+    for _ in range(EPOCHS):
+        for x, y in batches(UNEVEN):
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, model(x))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
+            losses.append(float(loss))
+    weights = from_weights([variable.numpy() for variable in model.trainable_variables])
+    return {**weights, "history/loss": np.asarray(losses), "count/weights": np.asarray(len(model.trainable_variables))}
+
+
 def cross_entropy_of(model: keras.Model, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=model(x)))
 
