@@ -1,11 +1,15 @@
 """Records what a step's Python reads and changes beside its arguments, while it is traced."""
 
+import abc
+import argparse
+import collections
 import contextlib
 import dis
 import functools
 import gc
 import inspect
 import io
+import itertools
 import random
 import sys
 import types
@@ -32,32 +36,113 @@ _OF_NUMPY = np.random.normal.__self__  # type: ignore[attr-defined]
 # The instruction at which a function starts or resumes: https://docs.python.org/3/library/dis.html#opcode-RESUME
 _RESUME, _AT_START = dis.opmap["RESUME"], 0
 _DRAWS = "it draws random numbers in Python"
+_CACHE = type(functools.lru_cache(lambda: None))
 
 
-class Place:
-    """Where a step's Python finds a value beside its arguments: a global name, an attribute, a name of a function around it."""
+class Place(abc.ABC):
+    """Where a step's Python finds a value beside its arguments.
 
-    def __init__(self, holder: Any, name: str) -> None:
-        """
-        Args:
-            holder: A namespace, or a cell.
-            name: Name in the namespace, or of the cell.
-        """
-        self._holder, self.name = holder, name
-        self.key = (id(holder), name)
+    Attributes:
+        name: Its name there.
+        key: Identifies the place, whatever is found there.
+    """
 
+    name: str
+    key: Any
+
+    @property
+    def where(self) -> Any:
+        """Identifies what holds the value now: several places may lead there."""
+        return self.key
+
+    @abc.abstractmethod
     def get(self) -> Any:
-        """Returns the value at the place."""
-        return self._holder.get(self.name, _NOTHING) if isinstance(self._holder, dict) else _content(self._holder)
+        """Returns the value at the place; _NOTHING if there is none."""
 
+    @abc.abstractmethod
     def set(self, value: Any) -> None:
         """Sets the value at the place; _NOTHING removes it."""
-        if not isinstance(self._holder, dict):
-            self._holder.cell_contents = value
-        elif value is _NOTHING:
-            del self._holder[self.name]
+
+
+class Global(Place):
+    """A global name."""
+
+    def __init__(self, namespace: dict[str, Any], name: str) -> None:
+        self._namespace, self.name = namespace, name
+        self.key = (id(namespace), name)
+
+    def get(self) -> Any:
+        return self._namespace.get(self.name, _NOTHING)
+
+    def set(self, value: Any) -> None:
+        if value is _NOTHING:
+            del self._namespace[self.name]
         else:
-            self._holder[self.name] = value
+            self._namespace[self.name] = value
+
+
+class Cell(Place):
+    """A name of a function around the step's."""
+
+    def __init__(self, cell: Any, name: str) -> None:
+        self._cell, self.name = cell, name
+        self.key = (id(cell), name)
+
+    def get(self) -> Any:
+        return _content(self._cell)
+
+    def set(self, value: Any) -> None:
+        self._cell.cell_contents = value
+
+
+class Attribute(Place):
+    """An attribute that an object, a class or a module has of its own: of one object, or of what is found at a place."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        """
+        Args:
+            owner: The object, or its place.
+            name: The attribute's.
+        """
+        self._owner, self.name = owner, name
+        self.key = (owner.key if isinstance(owner, Place) else id(owner), name)
+
+    @property
+    def where(self) -> Any:
+        """Identifies the object that has the attribute now."""
+        return id(self._found), self.name
+
+    @property
+    def _found(self) -> Any:
+        return self._owner.get() if isinstance(self._owner, Place) else self._owner
+
+    def get(self) -> Any:
+        return _own(self._found).get(self.name, _NOTHING)
+
+    def set(self, value: Any) -> None:
+        owner = self._found
+        own = getattr(owner, "__dict__", None)
+        # Not by `setattr`, which may wrap or track the value, unless that is the only way.
+        if not isinstance(own, dict) or (self.name not in own and self.name in _slots(type(owner))):
+            setattr(owner, self.name, value) if value is not _NOTHING else delattr(owner, self.name)
+        elif value is _NOTHING:
+            del own[self.name]
+        else:
+            own[self.name] = value
+
+
+class _Identity:
+    """What a place held: another object is another value, even if it is equal."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Kind:
+    """The class of what a place held, whose attributes have places of their own."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
 
 
 class Watch:
@@ -66,6 +151,7 @@ class Watch:
     Attributes:
         guards: Places whose values are constants of the traced step, with the values that were read.
         effects: Side effects of the step's Python, which a traced step does not repeat.
+        changed_objects: Those of them that plain Python may have in one call alone, as where a function keeps what it has made.
         taken: The effect among these that cannot be undone; None if there is none.
         is_on: Whether a step is traced now.
         functions: The tf.functions that the step called and that changed the script's objects, as each trace of theirs does
@@ -75,10 +161,11 @@ class Watch:
     def __init__(self, given: Collection[Any] = ()) -> None:
         """
         Args:
-            given: Keys of places whose values are passed to the traced step.
+            given: Where values are (`Place.where`) that are passed to the traced step.
         """
         self.guards: list[tuple[Place, Any]] = []
         self.effects: list[str] = []
+        self.changed_objects: list[str] = []
         self.taken: str | None = None
         self.is_on = False
         self.functions: list[Any] = []
@@ -88,6 +175,8 @@ class Watch:
         self._before: dict[Any, tuple[str, Place, Any]] = {}
         # Collections that they may change in place, with their contents before.
         self._contents: dict[int, tuple[str, Contents]] = {}
+        # Functions that keep what they return, and how often they have computed it.
+        self._caches: dict[int, tuple[Any, int]] = {}
         # Objects that were made while it was traced.
         self._made: dict[int, Any] = {}
         # Generators of random numbers, with their states before.
@@ -155,7 +244,7 @@ class Watch:
     def changes(self) -> Mapping[Any, Any]:
         """Returns the values of places that have been set, and the collections that have been changed in place."""
         changed = {key: contents for key, (_, contents) in self._contents.items() if not contents.are_as_before()}
-        return {place.key: place.get() for place, _ in self.differences()} | changed
+        return {place.where: place.get() for place, _ in self.differences()} | changed
 
     def _called(self, frame: types.FrameType) -> None:
         if not _is_own(frame.f_code.co_filename):
@@ -172,36 +261,70 @@ class Watch:
         self._seen.add(key)
         attributes, stored, names = _operands(code)
         for name in names & frame.f_globals.keys():
-            self._read(Place(frame.f_globals, name))
-            self._may_change(f"the global {name}", Place(frame.f_globals, name))
+            self._may_change(f"the global {name}", Global(frame.f_globals, name))
+            self._read_through(Global(frame.f_globals, name), attributes, stored, is_maker=False)
         for name, cell in _cells(code, found):
-            self._read(Place(cell, name))
-            self._may_change(name, Place(cell, name))
+            self._may_change(name, Cell(cell, name))
+            self._read_through(Cell(cell, name), attributes, stored, is_maker=False)
         if code.co_name == "__init__" and code.co_varnames:
             made = found.get(code.co_varnames[0])
             self._made[id(made)] = made
         for owner in found.values():
             self._may_draw(owner)
+            self._may_fill(owner)
             self._look_at(owner, attributes, stored, code.co_name in _MAKERS)
 
-    def _look_at(
-        self, owner: Any, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
+    def _read_through(
+        self, place: Place, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
     ) -> None:
-        """Records the values of an object's attributes with these names, and those of the script's own objects in them."""
-        own = getattr(owner, "__dict__", None)
-        if not isinstance(own, dict) or isinstance(owner, type | types.ModuleType | tf.Variable | tf.Tensor):
+        """Records the value at a place, and what an object there has in attributes with these names."""
+        value = place.get()
+        is_followed = depth <= _MAX_DEPTH and _is_followed(value)
+        self._read(place, is_followed)
+        if is_followed:
+            self._look_at(value, attributes, stored, is_maker, depth, place)
+
+    def _look_at(
+        self,
+        owner: Any,
+        attributes: frozenset[str],
+        stored: frozenset[str],
+        is_maker: bool,
+        depth: int = 0,
+        at: Place | None = None,
+    ) -> None:
+        """Records the values of an object's attributes with these names, and those of the script's own objects in them.
+
+        Args:
+            owner: The object.
+            attributes: The names of attributes that are read.
+            stored: The names of attributes that are set.
+            is_maker: Whether this is where the object gets its parts.
+            depth: How many objects led to it.
+            at: Where it was found, and where its like may be found later; None if it is an argument.
+        """
+        if not _has_attributes(owner):
             return
+        is_class, own, place = isinstance(owner, type), _own(owner), functools.partial(Attribute, at or owner)
+        shown = owner.__name__ if is_class or isinstance(owner, types.ModuleType) else type(owner).__name__
         for name in attributes - own.keys():
-            if _is_simple(inspect.getattr_static(type(owner), name, _NOTHING)):
+            kinds = (owner if is_class else type(owner)).__mro__
+            kind = next((kind for kind in kinds if name in vars(kind)), None)
+            if kind is None:
+                continue
+            of_class = vars(kind)[name]
+            self._may_fill(of_class)
+            if isinstance(of_class, functools.cached_property) and not is_class:
+                self._may_change(f"{shown}.{name}", place(name))
+            elif _is_simple(of_class):
                 # The class's attribute, until the object gets its own.
-                self.guards.append((Place(own, name), _NOTHING))
+                self.guards.append((place(name), _NOTHING))
+                self._read(Attribute(kind, name))
         for name in attributes & own.keys():
-            self._read(Place(own, name))
-            if depth < _MAX_DEPTH and _is_of_script(type(own[name])):
-                self._look_at(own[name], attributes, stored, is_maker, depth + 1)
+            self._read_through(place(name), attributes, stored, is_maker, depth + 1)
         if not is_maker and id(owner) not in self._made:
             for name in (attributes | stored) & own.keys() | (stored if not depth else frozenset()):
-                self._may_change(f"{type(owner).__name__}.{name}", Place(own, name))
+                self._may_change(f"{shown}.{name}", place(name))
 
     def _takes(self, what: str) -> None:
         self.taken = what
@@ -211,16 +334,27 @@ class Watch:
         if isinstance(generator, Generator) and generator is not _OF_RANDOM:
             self._generators.setdefault(id(generator), (generator, state(generator)))
 
-    def _read(self, place: Place) -> None:
+    def _may_fill(self, function: Any) -> None:
+        if isinstance(function, _CACHE):
+            self._caches.setdefault(id(function), (function, function.cache_info().misses))
+
+    def _read(self, place: Place, is_followed: bool = False) -> None:
         value = place.get()
         self._may_draw(value)
-        if place.key not in self._given and _is_simple(value):
+        self._may_fill(value)
+        if place.where in self._given:
+            return
+        if _is_simple(value):
             self.guards.append((place, _copied(value)))
+        elif is_followed and not isinstance(value, type | types.ModuleType | types.FunctionType):
+            self.guards.append((place, _Kind(type(value))))
+        elif callable(value):
+            self.guards.append((place, _Identity(value)))
 
     def _may_change(self, what: str, place: Place) -> None:
-        if place.key not in self._given:
+        if place.where not in self._given:
             value = place.get()
-            self._before.setdefault(place.key, (what, place, value))
+            self._before.setdefault(place.where, (what, place, value))
             if Contents.are_in(value):
                 self._contents.setdefault(id(value), (what, Contents(value)))
 
@@ -229,13 +363,18 @@ class Watch:
             if not is_at(generator, before):
                 set_state(generator, before)
                 self.effects.append(_DRAWS)
+        for function, num_computed in self._caches.values():
+            if function.cache_info().misses != num_computed:
+                function.cache_clear()
+                self.changed_objects.append(f"it fills the cache of {function.__name__}")
         for what, contents in self._contents.values():
             if not contents.are_as_before():
                 contents.restore()
-                self.effects.append(f"it changes {what}")
+                self.changed_objects.append(f"it changes {what}")
         for place, before in self.differences():
             place.set(before)
-            self.effects.append(f"it changes {self._before[place.key][0]}")
+            self.changed_objects.append(f"it changes {self._before[place.where][0]}")
+        self.effects += self.changed_objects
 
 
 _current: ContextVar[Watch | None] = ContextVar("fdt_watch", default=None)
@@ -270,8 +409,8 @@ def _is_resumed(frame: types.FrameType) -> bool:
 def _is_simple(value: Any) -> bool:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.ndarray):
         return True
-    if isinstance(value, tuple | list):
-        return all(_is_simple(item) for item in value[:_MAX_ITEMS])
+    if isinstance(value, tuple | list | collections.deque):
+        return all(map(_is_simple, itertools.islice(value, _MAX_ITEMS)))
     if isinstance(value, dict):
         return len(value) <= _MAX_ITEMS and all(_is_simple(item) for item in value.values())
     return tf.is_tensor(value) and not isinstance(value, tf.Variable)
@@ -281,7 +420,7 @@ def _copied(value: Any) -> Any:
     """Returns a copy of a value, by which `_same` tells whether it has changed."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.nbytes <= 1 << 16 else value
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | collections.deque):
         return type(value), value if len(value) > _MAX_ITEMS else [_copied(item) for item in value], len(value)
     if isinstance(value, dict):
         return {name: _copied(item) for name, item in value.items()}
@@ -289,7 +428,11 @@ def _copied(value: Any) -> Any:
 
 
 def _same(now: Any, before: Any) -> bool:
-    if isinstance(before, tuple) and len(before) == 3 and isinstance(now, list | tuple):
+    if isinstance(before, _Identity):
+        return now is before.value
+    if isinstance(before, _Kind):
+        return type(now) is before.kind
+    if isinstance(before, tuple) and len(before) == 3 and isinstance(now, list | tuple | collections.deque):
         kind, items, length = before
         if type(now) is not kind or len(now) != length:
             return False
@@ -309,8 +452,42 @@ def _same(now: Any, before: Any) -> bool:
     return now is before
 
 
+def _has_attributes(owner: Any) -> bool:
+    """Whether an object has attributes that a script may change; of classes and modules the script's own have."""
+    if isinstance(owner, type | types.ModuleType):
+        return _is_followed(owner)
+    has_names = isinstance(getattr(owner, "__dict__", None), dict) or bool(_slots(type(owner)))
+    return has_names and not isinstance(owner, tf.Variable | tf.Tensor)
+
+
+def _is_followed(value: Any) -> bool:
+    """Whether a value is an object, a class or a module of the script's, whose attributes are looked at."""
+    if isinstance(value, types.ModuleType):
+        return _is_own(getattr(value, "__file__", None) or "<")
+    return _is_of_script(value if isinstance(value, type) else type(value)) or isinstance(value, types.FunctionType)
+
+
+def _own(owner: Any) -> Mapping[str, Any]:
+    """Returns what an object, a class or a module has of its own, by name."""
+    own = dict(getattr(owner, "__dict__", {}))
+    for name, slot in _slots(type(owner)).items():
+        if hasattr(owner, name):
+            own[name] = slot.__get__(owner)
+    return own
+
+
+def _slots(kind: type) -> Mapping[str, Any]:
+    """Returns the slots of a class of the script's."""
+    if not _is_of_script(kind):
+        return {}
+    found = {name: value for each in kind.__mro__ for name, value in vars(each).items()}
+    return {name: value for name, value in found.items() if inspect.ismemberdescriptor(value)}
+
+
 def _is_of_script(kind: type) -> bool:
-    """Whether a class is one of the script's."""
+    """Whether a class is one of the script's, or of those that only hold attributes."""
+    if issubclass(kind, argparse.Namespace | types.SimpleNamespace):
+        return True
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and _is_own(file)
 

@@ -1,19 +1,22 @@
 """Programs with eager steps, as they are and with their steps traced: both leave the same values of the same types."""
 
 import ast
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from fdt.base.patch import Patches
 from fdt.capture.loop.outlined import Outlined
 from fdt.capture.step import seeds, unseen
+from fdt.capture.watching import calling
 from fdt.script.outline.rewriting import RUN, Site, outlined
 
 _HEAD = """
@@ -26,11 +29,17 @@ w = tf.Variable([[0.1], [0.2], [0.3]])
 
 @pytest.fixture(autouse=True)
 def _installed() -> Iterator[None]:
+    def called(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        with calling(function):
+            return original(function, *args, **kwargs)
+
     patches = Patches()
     seeds.install(patches)
     unseen.install(patches)
+    patches.wrap(Function, "__call__", called)
     yield
     patches.undo()
+    sys.modules.pop("train", None)
 
 
 def _left(folder: Path, source: str, is_traced: bool) -> dict[str, Any]:
@@ -42,10 +51,12 @@ def _left(folder: Path, source: str, is_traced: bool) -> dict[str, Any]:
         sites.append(site)
         return len(sites) - 1
 
-    space: dict[str, Any] = {"__name__": "train"}
+    module = sys.modules["train"] = ModuleType("train")
+    module.__file__, space = file, vars(module)
     if is_traced:
         outlined(tree, file, register)
-        steps = Outlined(SimpleNamespace(take_for_training=lambda graph: None), lambda: True)  # type: ignore[arg-type]
+        observer: Any = SimpleNamespace(take_for_training=lambda graph: None)
+        steps = Outlined(observer, lambda: True, lambda function: None)
 
         def run(number: int, *others: Any) -> Any:
             results = steps.step(sites[number], *others)
@@ -184,3 +195,163 @@ def test_gradients_collected_over_micro_batches(collected: str, tmp_path: Path) 
         "    {collected}\n", textwrap.dedent(_COLLECTED[collected]).replace("\n", "\n    ")
     )
     _expect_same(tmp_path, source, "w", "b", "kept", "loss", "parts")
+
+
+_KEEPING = {
+    "a dict": """
+        kept = {}
+
+        def scale(n):
+            if n not in kept:
+                kept[n] = tf.linspace(0.5, 1.5, n)
+            return kept[n]
+    """,
+    "a cache": """
+        import functools
+
+        @functools.lru_cache
+        def scale(n):
+            return tf.linspace(0.5, 1.5, n)
+    """,
+    "a property": """
+        import functools
+
+        class Keeper:
+            @functools.cached_property
+            def kept(self):
+                return tf.linspace(0.5, 1.5, 3)
+
+        keeper = Keeper()
+
+        def scale(n):
+            return keeper.kept
+    """,
+    "a function": """
+        class Keeper(tf.Module):
+            kept, calls = None, 0
+
+            @tf.function
+            def scale(self, n):
+                self.calls += 1
+                if self.kept is None:
+                    self.kept = tf.Variable(tf.linspace(0.5, 1.5, 3))
+                return self.kept * 1.0
+
+        keeper = Keeper()
+
+        def scale(n):
+            return keeper.scale(n)
+    """,
+}
+
+
+@pytest.mark.parametrize("keeping", _KEEPING)
+def test_what_the_first_call_keeps_is_as_in_plain_python(keeping: str, tmp_path: Path) -> None:
+    step = """
+        losses = []
+        for i in range(0, 40, 10):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((x[i:i + 10] @ (w * scale(3)[:, None]) - y[i:i + 10]) ** 2)
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            losses.append(loss)
+        now = scale(3)
+        calls = keeper.calls if "keeper" in globals() and hasattr(keeper, "calls") else 0
+        weights = w.read_value()
+    """
+    source = textwrap.dedent(_KEEPING[keeping]) + textwrap.dedent(step)
+    _expect_same(tmp_path, source, "losses", "now", "calls", "weights")
+
+
+# Where a function beside the step finds a number that the script changes from step to step, and how the script changes it.
+_FOUND = {
+    "an object": ("class Kept: pass\nkept = Kept()\nkept.s = 1.0", "kept.s", "kept.s *= 0.5"),
+    "a namespace": ("import types\nkept = types.SimpleNamespace(s=1.0)", "kept.s", "kept.s *= 0.5"),
+    "parsed arguments": (
+        "import argparse\nclass Kept: pass\nkept = Kept()\nkept.args = argparse.Namespace(s=1.0)",
+        "kept.args.s",
+        "kept.args.s *= 0.5",
+    ),
+    "a class": ("class Kept:\n    s = 1.0", "Kept.s", "Kept.s *= 0.5"),
+    "an object's class": ("class Kept:\n    s = 1.0\nkept = Kept()", "kept.s", "Kept.s *= 0.5"),
+    "a base class": ("class Base:\n    s = 1.0\nclass Kept(Base): pass\nkept = Kept()", "kept.s", "Base.s *= 0.5"),
+    "slots": ("class Kept:\n    __slots__ = ['s']\nkept = Kept()\nkept.s = 1.0", "kept.s", "kept.s *= 0.5"),
+    "a property": (
+        "class Kept:\n    t = 1.0\n    @property\n    def s(self): return self.t * 2\nkept = Kept()",
+        "kept.s",
+        "kept.t *= 0.5",
+    ),
+    "attributes of a dict": (
+        "class Kept(dict):\n    def __getattr__(self, name): return self[name]\nkept = Kept(s=1.0)",
+        "kept.s",
+        "kept['s'] *= 0.5",
+    ),
+    "fields": (
+        "class Kept:\n    def __init__(self): self.__dict__['fields'] = {'s': 1.0}\n"
+        "    def __getattr__(self, name):\n        if name == 's':\n            return self.fields[name]\n"
+        "        raise AttributeError(name)\nkept = Kept()",
+        "kept.s",
+        "kept.fields['s'] *= 0.5",
+    ),
+    "a dict": ("kept = {'s': 1.0}", "kept['s']", "kept['s'] *= 0.5"),
+    "a dict in a dict": ("kept = {'t': {'s': 1.0}}", "kept['t']['s']", "kept['t']['s'] *= 0.5"),
+    "a dict of an object": (
+        "class Kept: pass\nkept = Kept()\nkept.t = {'s': 1.0}",
+        "kept.t['s']",
+        "kept.t['s'] *= 0.5",
+    ),
+    "a list": ("kept = [1.0]", "kept[-1]", "kept.append(kept[-1] * 0.5)"),
+    "a deque": ("import collections\nkept = collections.deque([1.0])", "kept[-1]", "kept.append(kept[-1] * 0.5)"),
+    "an array": ("kept = np.ones(1, 'float32')", "kept[0]", "kept *= 0.5"),
+    "a global": ("s = 1.0", "s", "s *= 0.5"),
+    "a function's attribute": ("def kept(): pass\nkept.s = 1.0", "kept.s", "kept.s *= 0.5"),
+    "a tuple with names": (
+        "import collections\nKept = collections.namedtuple('Kept', 's')\nkept = Kept(1.0)",
+        "kept.s",
+        "kept = Kept(kept.s * 0.5)",
+    ),
+    "a data class": (
+        "import dataclasses\n@dataclasses.dataclass\nclass Kept:\n    s: float = 1.0\nkept = Kept()",
+        "kept.s",
+        "kept = dataclasses.replace(kept, s=kept.s * 0.5)",
+    ),
+    "another object": (
+        "class Kept: pass\nkept = Kept()\nkept.s = 1.0",
+        "kept.s",
+        "old, kept = kept.s, Kept(); kept.s = old * 0.5",
+    ),
+    "another function": (
+        "kept = [lambda: 1.0, lambda: 0.5][0]",
+        "kept()",
+        "kept = (lambda t: lambda: t * 0.5)(kept())",
+    ),
+    "a method of another object": (
+        "class Kept:\n    def __init__(self, t): self.t = t\n    def s(self): return self.t\n"
+        "class Holder: pass\nholder = Holder()\nholder.s = Kept(1.0).s",
+        "holder.s()",
+        "holder.s = Kept(holder.s() * 0.5).s",
+    ),
+    "a partial": (
+        "import functools\nkept = functools.partial(float, 1.0)",
+        "kept()",
+        "kept = functools.partial(float, kept() * 0.5)",
+    ),
+}
+
+
+@pytest.mark.parametrize("found", _FOUND)
+def test_numbers_that_change_beside_the_step(found: str, tmp_path: Path) -> None:
+    first, read, change = _FOUND[found]
+    step = f"""
+{first}
+def helper(x):
+    return x * {read}
+losses = []
+for i in range(0, 40, 10):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((helper(x[i:i + 10] @ w) - y[i:i + 10]) ** 2)
+    w.assign_sub(0.1 * tape.gradient(loss, w))
+    losses.append(loss)
+    {change}
+weights = w.read_value()
+"""
+    _expect_same(tmp_path, step, "losses", "weights")

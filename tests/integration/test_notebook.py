@@ -122,9 +122,13 @@ def test_an_interrupt_stops_the_training_and_a_restart_ends_the_job(kernel: Kern
     kernel.run("%fdt attach --workers 2")
     kernel.run("model = build()")
     running = kernel.client.execute("model.fit(x, y, batch_size=8, epochs=100_000, verbose=2)")
-    kernel.seen(running, until="Epoch 3/")
-    kernel.manager.interrupt_kernel()
-    assert "KeyboardInterrupt" in kernel.seen(running)
+    shown = kernel.seen(running, until="Epoch 3/")
+    # In plain python one interrupt in a hundred comes while TensorFlow frees a function, and is lost: people press twice.
+    for epoch in (2000, 4000, 6000):
+        if "KeyboardInterrupt" not in shown:
+            kernel.manager.interrupt_kernel()
+            shown = kernel.seen(running, until=f"Epoch {epoch}/")
+    assert "KeyboardInterrupt" in shown
     steps = kernel.value("int(model.optimizer.iterations.numpy())")
     assert 8 <= steps < 400_000
     assert kernel.value("len(fitted())") == 2, "the next training goes on as if nothing had been"

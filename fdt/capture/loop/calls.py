@@ -39,6 +39,9 @@ class Steps(Protocol):
     def ran_out(self, function: Any) -> None:
         """Called when a step found no more data."""
 
+    def drop(self, function: Any) -> None:
+        """Called when a tf.function will not be called any more."""
+
 
 class Loops:
     """The hooks. TensorFlow traces the script's functions as usual; `Steps` runs those that train."""
@@ -63,7 +66,7 @@ class Loops:
         self._observer = Observer(self._refuse_eager, functools.partial(refuse_strategy, refusals))
         self._outside = Outside()
         self._unrolling = Unrolling()
-        self._outlined = Outlined(self._observer, lambda: not (is_in_place() or is_driving()))
+        self._outlined = Outlined(self._observer, lambda: not (is_in_place() or is_driving()), self._drop)
         self._call: ContextVar[tuple[Any, tuple[Any, ...], dict[str, Any]] | None] = ContextVar(
             "fdt_call", default=None
         )
@@ -87,6 +90,12 @@ class Loops:
         if self._steps is None:
             self._steps = self._make_steps(self._touch)
         return self._steps
+
+    def _drop(self, function: Any) -> None:
+        computing = self._outside.drop(function)
+        if self._steps is not None:
+            for each in (function, computing):
+                self._steps.drop(each)
 
     def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         """Remembers a function that the script calls, and its arguments."""

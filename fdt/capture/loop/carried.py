@@ -49,7 +49,8 @@ class Carried:
         try:
             after = step()
             if self._watch.is_on:
-                before |= {p.key: (p, old, old) for p, old in self._watch.differences() if p.key not in before}
+                known = {place.where for place, _, _ in before.values()}
+                before |= {p.key: (p, old, old) for p, old in self._watch.differences() if p.where not in known}
                 self.places = [p for p, _, found in before.values() if self._comes_out(p.get(), found)]
             return after, {place.key: place.get() for place in self.places}
         finally:

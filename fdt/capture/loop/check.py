@@ -107,6 +107,9 @@ class LoopCheck(Steps):
     def ran_out(self, function: Any) -> None:
         """Nothing to do: nothing was counted."""
 
+    def drop(self, function: Any) -> None:
+        """Nothing to do: all steps that were checked are kept."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Counter:

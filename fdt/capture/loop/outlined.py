@@ -15,10 +15,10 @@ from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.outlined_trace import (
     Call,
     FirstCallError,
-    MakesVariablesError,
     SetsError,
     StaysError,
     Traced,
+    TracesFunctionError,
     content_of,
     trace,
     value_or_none,
@@ -33,8 +33,11 @@ from fdt.client.report import say
 from fdt.script.outline.rewriting import Site
 from fdt.script.outline.sites import Runner
 
-# Limit of traces for a step that reads changing values; beyond it the step is not outlined.
-_MAX_TRACES = 16
+# A step that reads changing values is traced so often, and once more for so many calls; beyond it the step is not outlined.
+# Loops with objects of their own for each epoch, such as metrics, need a trace for each epoch.
+_MAX_TRACES, _CALLS_PER_TRACE = 16, 3
+# The most traces that a step keeps.
+_MAX_KEPT = 16
 _DATA, _UNKNOWN = object(), object()
 _NUMBERS = (int, float)
 # Kinds of numbers that may be computed again, since that draws no random numbers.
@@ -49,13 +52,14 @@ _WAYS: tuple[dict[type, tf.DType], ...] = ({int: tf.int32, float: tf.float32}, {
 class Outlined(Runner):
     """Runs each step as a tf.function, or leaves it to the script with the reason."""
 
-    def __init__(self, observer: Observer, is_on: Callable[[], bool]) -> None:
+    def __init__(self, observer: Observer, is_on: Callable[[], bool], drop: Callable[[Any], None]) -> None:
         """
         Args:
             observer: Receives graphs that train.
             is_on: Returns whether training that the script begins now is captured.
+            drop: Called with a tf.function that will not be called any more.
         """
-        self._observer, self._is_on = observer, is_on
+        self._observer, self._is_on, self._drop = observer, is_on, drop
         self._steps: dict[int, _Step] = {}
 
     def step(
@@ -63,7 +67,7 @@ class Outlined(Runner):
     ) -> dict[str, Any] | None:
         if not tf.executing_eagerly() or not self._is_on():
             return None
-        step = self._steps.setdefault(id(site), _Step(site, self._observer))
+        step = self._steps.setdefault(id(site), _Step(site, self._observer, self._drop))
         if step.problem is None:
             try:
                 return step.run(function, names, numbers)
@@ -79,11 +83,12 @@ class Outlined(Runner):
 class _Step:
     """The step at one place in the script."""
 
-    def __init__(self, site: Site, observer: Observer) -> None:
-        self.site, self._observer = site, observer
+    def __init__(self, site: Site, observer: Observer, drop: Callable[[Any], None]) -> None:
+        self.site, self._observer, self._drop = site, observer, drop
         self.problem: str | None = None
-        self._traced: dict[Any, list[Traced]] = {}
-        self._num_traces = 0
+        # By what identifies the constants of a trace, the last used at the end; each with the objects whose ids identify them.
+        self._traced: dict[Any, tuple[list[Traced], list[Any]]] = {}
+        self._num_calls = self._num_traces = 0
         # Numbers among the leaves, by place: their first values, and the places whose value has changed since.
         self._numbers: dict[Any, Any] = {}
         self._changing: set[Any] = set()
@@ -102,8 +107,6 @@ class _Step:
         self._ran_here: set[str] = set()
         # Places of the script's expressions whose values were found to be no numbers.
         self._no_numbers: set[int] = set()
-        # Keeps alive the objects whose ids identify constants.
-        self._kept: list[Any] = []
 
     def run(
         self, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
@@ -117,8 +120,8 @@ class _Step:
             computing = self._computing(function, numbers, given)
             traced, tensors = self._find_in_some_way(Call(function, given, {}, [], computing))
         except FirstCallError as error:
-            if isinstance(error, MakesVariablesError) and str(error) in self._ran_here:
-                raise StaysError("it makes variables in more than its first call") from None
+            if str(error) in self._ran_here and not isinstance(error, TracesFunctionError):
+                raise StaysError(error.again) from None
             # Initial values are drawn again.
             restore(drawn)
             return self._run_here(function, given, str(error))
@@ -225,11 +228,13 @@ class _Step:
     # ---- tracing ------------------------------------------------------------------------------------------------
 
     def _find(self, call: Call, leaves: Mapping[Any, Any]) -> tuple[Traced, list[Any]]:
+        self._num_calls += 1
         tensors = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
         data = {place: tensor for place, tensor in tensors.items() if tensor is not None}
         constants = tuple(_DATA if place in data else _identity(leaf) for place, leaf in leaves.items())
         structure = tuple((name, repr(structure_of(value))) for name, value in call.given.items())
-        known = self._traced.setdefault((constants, structure, seeds.is_seeded()), [])
+        key = constants, structure, seeds.is_seeded()
+        known, kept = self._traced[key] = self._traced.pop(key, ([], []))
         changed: list[Place] = []
         for traced in known:
             changed = traced.watch.changed()
@@ -237,15 +242,25 @@ class _Step:
                 return traced, [*data.values(), *self._beside(traced)]
         self._lifted |= {p.key: p for p in changed if type(p.get()) in _NUMBERS or _is_array(p.get())}
         self._num_traces += 1
-        if self._num_traces > _MAX_TRACES:
-            raise StaysError(f"its Python reads what changes from step to step ({_MAX_TRACES} traces)")
+        if self._num_traces > _MAX_TRACES + self._num_calls // _CALLS_PER_TRACE:
+            raise StaysError(f"its Python reads what changes from step to step ({self._num_traces - 1} traces)")
         lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
         numbers = {place for place, leaf in leaves.items() if type(leaf) in _NUMBERS}
         form = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True)), structure
         traced = self._trace_as_python(dataclasses.replace(call, data=data, lifted=lifted), numbers, form)
         known.append(traced)
-        self._kept.append(call.given)
+        kept.append(call.given)
+        self._drop_old(known)
         return traced, [*data.values(), *self._beside(traced)]
+
+    def _drop_old(self, known: list[Traced]) -> None:
+        """Forgets the traces that were not used for longest, of all and of those in a list."""
+        dropped = known[:-_MAX_KEPT]
+        del known[:-_MAX_KEPT]
+        for key in list(self._traced)[:-_MAX_KEPT]:
+            dropped += self._traced.pop(key)[0]
+        for traced in dropped:
+            self._drop(traced.function)
 
     def _trace_as_python(self, call: Call, numbers: set[Any], form: Any) -> Traced:
         """Traces a step so that a result is a number wherever plain Python would return a number.

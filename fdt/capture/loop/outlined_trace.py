@@ -44,7 +44,15 @@ class SetsError(Exception):
 
 
 class FirstCallError(Exception):
-    """A call of a step does what later ones do not, so plain Python has to make it."""
+    """A call of a step does what later ones do not, so plain Python has to make it.
+
+    Attributes:
+        again: Why the step stays with plain Python if another call does it too.
+    """
+
+    def __init__(self, does: str, again: str | None = None) -> None:
+        super().__init__(does)
+        self.again = f"it {does} in more than its first call" if again is None else again
 
 
 class MakesVariablesError(FirstCallError):
@@ -59,6 +67,13 @@ class TracesFunctionError(FirstCallError):
 
     def __init__(self, function: Any) -> None:
         super().__init__(f"has {named(function)} traced, which then changes objects of the script")
+
+
+class ChangesError(FirstCallError):
+    """A step changes objects of the script in place, perhaps in one call alone."""
+
+    def __init__(self, change: str) -> None:
+        super().__init__(f"may keep what later calls use ({change})", change)
 
 
 @dataclasses.dataclass
@@ -130,7 +145,7 @@ class _Tracing:
         self._site, self._call, self._kinds = site, call, kinds
         self.results, self.names = Results(site, set(), {}), list[str]()
         self.num_seeds, self.changed, self.stale = 0, list[str](), set[str]()
-        self.watch = Watch({place.key for place in call.lifted})
+        self.watch = Watch({place.where for place in call.lifted})
         self.carried = Carried(self.watch, leaves_of)
 
     def run(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -180,7 +195,7 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
     Raises:
         StaysError: It cannot be a tf.function.
         SetsError: It changes a value that Python computes beforehand.
-        FirstCallError: It makes variables, or has functions traced.
+        FirstCallError: It makes variables, has functions traced, or changes objects in place.
         UnsupportedError: The trace has taken an element of the script's iterator.
     """
     tracing = _Tracing(site, call, kinds)
@@ -211,8 +226,10 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
             f"{site.file}: the step in lines {site.line} to {site.end_line} cannot be outlined: {watch.taken}. Take it "
             "before the step, in a statement of the loop itself: batch = next(batches)."
         )
-    if watch.effects:
+    if len(watch.effects) > len(watch.changed_objects):
         raise StaysError(watch.effects[0])
+    if watch.changed_objects:
+        raise ChangesError(watch.changed_objects[0])
     return Traced(
         function,
         graph,

@@ -96,6 +96,11 @@ class LoopRun(Steps):
         self._session.opening(loop_lines(config, traced, arguments.num_rows))
         return step, arguments
 
+    def drop(self, function: Any) -> None:
+        """Forgets the steps of a tf.function; the workers forget their programs, unless others are the same."""
+        for key in [key for key in self._steps if key[0] == id(function)]:
+            del self._steps[key]
+
     def ran_out(self, function: Any) -> None:
         """Applies to the variables what TensorFlow still does in a step that fails because its data have ended."""
         for key, step in self._steps.items():

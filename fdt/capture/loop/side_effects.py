@@ -55,6 +55,11 @@ class Outside:
             self._computing[id(function)] = function, ComputingStep(function)
         return self._computing[id(function)][1]
 
+    def drop(self, function: Any) -> Any:
+        """Forgets a tf.function; returns that of the step in its place, None if there is none."""
+        found = self._computing.pop(id(function), None)
+        return None if found is None else found[1].function
+
     def arguments(self, concrete: Any, inputs: Sequence[tf.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
         """Takes the elements from the iterators, and returns the arguments for `ComputingStep.function`.
 
