@@ -32,7 +32,8 @@ _ONE_WORKER = (
     "loop_over_data loop_over_places loop_variables_in_operations "
     # Loops without tf.function.
     "eager_helpers eager_lazy_model eager_arrays_after_the_build eager_attached_to_tensors eager_by_hand "
-    "eager_calls_a_function_that_makes_weights eager_skips_bad_batches eager_accumulated eager_nested_tapes eager_random "
+    "eager_calls_a_function_that_makes_weights eager_metrics_of_each_epoch eager_skips_bad_batches eager_accumulated "
+    "eager_nested_tapes eager_random "
     # Sessions of TensorFlow 1.
     "session_changed_between_steps session_monitored session_data_set session_summaries session_update_ops "
     "session_fetches_what_it_changes"

@@ -394,6 +394,37 @@ def eager_wide_arrays() -> Results:
     return outcome(model, optimizer, loss=losses)
 
 
+class Settings:
+    scale = 1.0
+
+
+SETTINGS = Settings()
+
+
+def scaled(model: keras.Model, x: tf.Tensor) -> tf.Tensor:
+    return model(x) * SETTINGS.scale
+
+
+@case
+def eager_metrics_of_each_epoch() -> Results:
+    """As in TensorFlow's tutorial of custom training: metrics are made anew; a function reads what the loop changes."""
+    model, optimizer, loss_of, means = mlp(), keras.optimizers.SGD(0.1), cross_entropy(), []
+    SETTINGS.scale = 1.0
+    for _ in range(18):
+        mean, accuracy = keras.metrics.Mean(), keras.metrics.SparseCategoricalAccuracy()
+        for x, y in batches(2 * BATCH):
+            with tf.GradientTape() as tape:
+                logits = scaled(model, x)
+                loss = loss_of(y, logits)
+            gradients = tape.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+            mean.update_state(loss)
+            accuracy.update_state(y, logits)
+        SETTINGS.scale *= 0.9
+        means.append([float(mean.result()), float(accuracy.result())])
+    return outcome(model, optimizer, means=means)
+
+
 @case
 def eager_attached_to_tensors() -> Results:
     """Keras keeps logits with probabilities, and masks with sequences; losses that are computed beside the step use them."""
