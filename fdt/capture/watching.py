@@ -95,6 +95,25 @@ class Cell(Place):
         self._cell.cell_contents = value
 
 
+class Argument(Place):
+    """An argument of a step in whose place the script hands over another object of the same class at each call."""
+
+    def __init__(self, arguments: Mapping[Any, Any], place: Any) -> None:
+        """
+        Args:
+            arguments: The arguments of the call that is made now.
+            place: The argument's place among them.
+        """
+        self._arguments, self._place = arguments, place
+        self.name, self.key = str(place), ("argument", place)
+
+    def get(self) -> Any:
+        return self._arguments[self._place]
+
+    def set(self, value: Any) -> None:
+        raise AssertionError("a step cannot set its arguments")
+
+
 class Attribute(Place):
     """An attribute that an object, a class or a module has of its own: of one object, or of what is found at a place."""
 
@@ -106,6 +125,8 @@ class Attribute(Place):
         """
         self._owner, self.name = owner, name
         self.key = (owner.key if isinstance(owner, Place) else id(owner), name)
+        # What is replaced at each call may be read by a library, too, which nobody watches: all that it has is taken as read.
+        self.is_of_argument = isinstance(owner, Argument) or getattr(owner, "is_of_argument", False)
 
     @property
     def where(self) -> Any:
@@ -158,11 +179,13 @@ class Watch:
             and no call after it.
     """
 
-    def __init__(self, given: Collection[Any] = ()) -> None:
+    def __init__(self, given: Collection[Any] = (), arguments: Mapping[int, Argument] | None = None) -> None:
         """
         Args:
             given: Where values are (`Place.where`) that are passed to the traced step.
+            arguments: The places of arguments that differ at each call, by the ids of the objects that are there now.
         """
+        self._arguments = arguments or {}
         self.guards: list[tuple[Place, Any]] = []
         self.effects: list[str] = []
         self.changed_objects: list[str] = []
@@ -272,7 +295,7 @@ class Watch:
         for owner in found.values():
             self._may_draw(owner)
             self._may_fill(owner)
-            self._look_at(owner, attributes, stored, code.co_name in _MAKERS)
+            self._look_at(owner, attributes, stored, code.co_name in _MAKERS, at=self._arguments.get(id(owner)))
 
     def _read_through(
         self, place: Place, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
@@ -306,6 +329,8 @@ class Watch:
         if not _has_attributes(owner):
             return
         is_class, own, place = isinstance(owner, type), _own(owner), functools.partial(Attribute, at or owner)
+        if isinstance(at, Argument) or (isinstance(at, Attribute) and at.is_of_argument):
+            attributes |= own.keys()
         shown = owner.__name__ if is_class or isinstance(owner, types.ModuleType) else type(owner).__name__
         for name in attributes - own.keys():
             kinds = (owner if is_class else type(owner)).__mro__
@@ -467,6 +492,12 @@ def _is_followed(value: Any) -> bool:
     return _is_of_script(value if isinstance(value, type) else type(value)) or isinstance(value, types.FunctionType)
 
 
+def is_plain_object(value: Any) -> bool:
+    """Whether a value is an object of a class of the script's that has no other bases, so that no library knows its methods."""
+    kinds = type(value).__mro__[:-1]
+    return bool(kinds) and all(map(_is_of_script, kinds)) and not callable(value)
+
+
 def _own(owner: Any) -> Mapping[str, Any]:
     """Returns what an object, a class or a module has of its own, by name."""
     own = dict(getattr(owner, "__dict__", {}))
@@ -481,7 +512,7 @@ def _slots(kind: type) -> Mapping[str, Any]:
     if not _is_of_script(kind):
         return {}
     found = {name: value for each in kind.__mro__ for name, value in vars(each).items()}
-    return {name: value for name, value in found.items() if inspect.ismemberdescriptor(value)}
+    return {n: value for n, value in found.items() if inspect.ismemberdescriptor(value) and not n.startswith("__")}
 
 
 def _is_of_script(kind: type) -> bool:

@@ -355,3 +355,55 @@ for i in range(0, 40, 10):
 weights = w.read_value()
 """
     _expect_same(tmp_path, step, "losses", "weights")
+
+
+_BATCHES = {
+    "data classes": """
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Batch:
+            x: np.ndarray
+            y: np.ndarray
+            weight: float
+    """,
+    "objects with methods": """
+        class Data:
+            def __init__(self, x, y):
+                self.x, self.y = tf.constant(x), y
+
+        class Batch:
+            def __init__(self, x, y, weight):
+                self.data, self.weight = Data(x, y), weight
+
+            @property
+            def x(self):
+                return self.data.x
+
+            @property
+            def y(self):
+                return tf.identity(self.data.y)
+    """,
+    "namespaces": """
+        from types import SimpleNamespace
+
+        def Batch(x, y, weight):
+            return SimpleNamespace(x=x, y=y, weight=weight)
+    """,
+}
+
+
+@pytest.mark.parametrize("batches", _BATCHES)
+def test_an_object_for_each_batch(batches: str, tmp_path: Path) -> None:
+    """Another one each time, in more steps than a step may be traced; what a library reads of it counts too."""
+    step = """
+        losses = []
+        for i in range(0, 40):
+            batch = Batch(x[i:i + 1], y[i:i + 1], 1.0 + i)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((batch.x @ w - batch.y) ** 2) * getattr(batch, "wei" + "ght")
+            w.assign_sub(0.001 * tape.gradient(loss, w))
+            losses.append(loss)
+        weights = w.read_value()
+    """
+    _expect_same(tmp_path, textwrap.dedent(_BATCHES[batches]) + textwrap.dedent(step), "losses", "weights")

@@ -28,7 +28,7 @@ from fdt.capture.loop.results import Kinds
 from fdt.capture.refusals import in_place
 from fdt.capture.step import seeds
 from fdt.capture.step.draws import Draws, restore, states
-from fdt.capture.watching import Place
+from fdt.capture.watching import Argument, Place, is_plain_object
 from fdt.client.report import say
 from fdt.script.outline.rewriting import Site
 from fdt.script.outline.sites import Runner
@@ -92,6 +92,11 @@ class _Step:
         # Numbers among the leaves, by place: their first values, and the places whose value has changed since.
         self._numbers: dict[Any, Any] = {}
         self._changing: set[Any] = set()
+        # Objects of the script's among the leaves, by place: the first ones, the places at which another one was found since,
+        # and those of the call that is made now.
+        self._objects: dict[Any, Any] = {}
+        self._replaced: set[Any] = set()
+        self._now: dict[Any, Any] = {}
         # Places outside the arguments whose numbers or arrays have changed.
         self._lifted: dict[Any, Place] = {}
         # By form of the arguments: which results are numbers, found by a trace in which all numbers are constants.
@@ -155,7 +160,7 @@ class _Step:
             for i, leaf in enumerate(leaves_of(value)):
                 leaves[name, i] = leaf
                 leaves |= {(name, i, attribute): other for attribute, other in attached(leaf).items()}
-        self._look_at_numbers(leaves)
+        self._look_at_leaves(leaves)
         while True:
             try:
                 return self._find(call, leaves)
@@ -211,10 +216,14 @@ class _Step:
         self._no_numbers.add(place)
         return None
 
-    def _look_at_numbers(self, leaves: Mapping[Any, Any]) -> None:
+    def _look_at_leaves(self, leaves: Mapping[Any, Any]) -> None:
         for place, leaf in leaves.items():
             if type(leaf) in _NUMBERS and self._numbers.setdefault(place, leaf) != leaf:
                 self._changing.add(place)
+            elif is_plain_object(leaf) and self._objects.setdefault(place, leaf) is not leaf:
+                self._replaced.add(place)
+        self._now.clear()
+        self._now |= {place: leaves[place] for place in self._replaced & leaves.keys()}
 
     def _as_data(self, leaf: Any, changes: bool) -> Any:
         """Returns a leaf as a tensor; None if it is a constant of the step."""
@@ -231,7 +240,7 @@ class _Step:
         self._num_calls += 1
         tensors = {place: self._as_data(leaf, place in self._changing) for place, leaf in leaves.items()}
         data = {place: tensor for place, tensor in tensors.items() if tensor is not None}
-        constants = tuple(_DATA if place in data else _identity(leaf) for place, leaf in leaves.items())
+        constants = tuple(_DATA if p in data else _identity(leaf, p in self._replaced) for p, leaf in leaves.items())
         structure = tuple((name, repr(structure_of(value))) for name, value in call.given.items())
         key = constants, structure, seeds.is_seeded()
         known, kept = self._traced[key] = self._traced.pop(key, ([], []))
@@ -247,7 +256,9 @@ class _Step:
         lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
         numbers = {place for place, leaf in leaves.items() if type(leaf) in _NUMBERS}
         form = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True)), structure
-        traced = self._trace_as_python(dataclasses.replace(call, data=data, lifted=lifted), numbers, form)
+        replaced = {id(leaf): Argument(self._now, place) for place, leaf in self._now.items()}
+        call = dataclasses.replace(call, data=data, lifted=lifted, replaced=replaced)
+        traced = self._trace_as_python(call, numbers, form)
         known.append(traced)
         kept.append(call.given)
         self._drop_old(known)
@@ -332,7 +343,10 @@ def _is_wide(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype == np.float64
 
 
-def _identity(leaf: Any) -> Any:
+def _identity(leaf: Any, is_replaced: bool) -> Any:
+    """Returns what identifies a constant of a trace; of one that each call has another of, its class."""
+    if is_replaced and is_plain_object(leaf):
+        return "object", type(leaf)
     if isinstance(leaf, str | bytes | bool | int | float | type(None)):
         return type(leaf), leaf
     return id(leaf)

@@ -17,7 +17,7 @@ from fdt.capture.loop.results import Kinds, Results
 from fdt.capture.step import seeds
 from fdt.capture.step.unseen import unseen
 from fdt.capture.traces import forget, named
-from fdt.capture.watching import Place, Watch
+from fdt.capture.watching import Argument, Place, Watch
 from fdt.errors import FdtError, UnsupportedError
 from fdt.script.outline.rewriting import Site
 
@@ -113,6 +113,7 @@ class Call:
         data: The leaves of `given` that are tensors in the trace, by place.
         lifted: Places of numbers and tensors that are passed after its arguments.
         numbers: By name, functions that compute again the arguments which Python computed beforehand.
+        replaced: Places of arguments in which each call finds another object, by the ids of this call's.
     """
 
     function: Callable[..., Any]
@@ -120,6 +121,7 @@ class Call:
     data: Mapping[Any, Any]
     lifted: list[Place]
     numbers: Mapping[str, Callable[[], Any]]
+    replaced: Mapping[int, Argument] = dataclasses.field(default_factory=dict)
 
     def argument(self, name: str, values: Iterator[Any]) -> Any:
         """Returns a parameter's argument; takes its tensors from `values`."""
@@ -145,7 +147,7 @@ class _Tracing:
         self._site, self._call, self._kinds = site, call, kinds
         self.results, self.names = Results(site, set(), {}), list[str]()
         self.num_seeds, self.changed, self.stale = 0, list[str](), set[str]()
-        self.watch = Watch({place.where for place in call.lifted})
+        self.watch = Watch({place.where for place in call.lifted}, call.replaced)
         self.carried = Carried(self.watch, leaves_of)
 
     def run(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
