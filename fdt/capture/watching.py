@@ -1,7 +1,5 @@
 """Records what a step's Python reads and changes beside its arguments, while it is traced."""
 
-import abc
-import argparse
 import collections
 import contextlib
 import dis
@@ -21,8 +19,20 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.capture.contents import Contents
+from fdt.capture.places import (
+    NOTHING,
+    Argument,
+    Attribute,
+    Cell,
+    Global,
+    Place,
+    content_of_cell,
+    has_attributes,
+    is_followed,
+    is_own_file,
+    own_attributes,
+)
 from fdt.capture.step.draws import Generator, is_at, set_state, state
-from fdt.script.outline.files import is_own
 
 # Of larger collections only the length and the object itself are compared.
 _MAX_ITEMS = 64
@@ -30,126 +40,12 @@ _MAX_ITEMS = 64
 _MAX_DEPTH = 2
 # Methods in which an object gets its parts, and a layer its variables.
 _MAKERS = ("__init__", "build")
-_NOTHING = object()
 _OF_RANDOM = random.random.__self__  # type: ignore[attr-defined]
 _OF_NUMPY = np.random.normal.__self__  # type: ignore[attr-defined]
 # The instruction at which a function starts or resumes: https://docs.python.org/3/library/dis.html#opcode-RESUME
 _RESUME, _AT_START = dis.opmap["RESUME"], 0
 _DRAWS = "it draws random numbers in Python"
 _CACHE = type(functools.lru_cache(lambda: None))
-
-
-class Place(abc.ABC):
-    """Where a step's Python finds a value beside its arguments.
-
-    Attributes:
-        name: Its name there.
-        key: Identifies the place, whatever is found there.
-    """
-
-    name: str
-    key: Any
-
-    @property
-    def where(self) -> Any:
-        """Identifies what holds the value now: several places may lead there."""
-        return self.key
-
-    @abc.abstractmethod
-    def get(self) -> Any:
-        """Returns the value at the place; _NOTHING if there is none."""
-
-    @abc.abstractmethod
-    def set(self, value: Any) -> None:
-        """Sets the value at the place; _NOTHING removes it."""
-
-
-class Global(Place):
-    """A global name."""
-
-    def __init__(self, namespace: dict[str, Any], name: str) -> None:
-        self._namespace, self.name = namespace, name
-        self.key = (id(namespace), name)
-
-    def get(self) -> Any:
-        return self._namespace.get(self.name, _NOTHING)
-
-    def set(self, value: Any) -> None:
-        if value is _NOTHING:
-            del self._namespace[self.name]
-        else:
-            self._namespace[self.name] = value
-
-
-class Cell(Place):
-    """A name of a function around the step's."""
-
-    def __init__(self, cell: Any, name: str) -> None:
-        self._cell, self.name = cell, name
-        self.key = (id(cell), name)
-
-    def get(self) -> Any:
-        return _content(self._cell)
-
-    def set(self, value: Any) -> None:
-        self._cell.cell_contents = value
-
-
-class Argument(Place):
-    """An argument of a step in whose place the script hands over another object of the same class at each call."""
-
-    def __init__(self, arguments: Mapping[Any, Any], place: Any) -> None:
-        """
-        Args:
-            arguments: The arguments of the call that is made now.
-            place: The argument's place among them.
-        """
-        self._arguments, self._place = arguments, place
-        self.name, self.key = str(place), ("argument", place)
-
-    def get(self) -> Any:
-        return self._arguments[self._place]
-
-    def set(self, value: Any) -> None:
-        raise AssertionError("a step cannot set its arguments")
-
-
-class Attribute(Place):
-    """An attribute that an object, a class or a module has of its own: of one object, or of what is found at a place."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        """
-        Args:
-            owner: The object, or its place.
-            name: The attribute's.
-        """
-        self._owner, self.name = owner, name
-        self.key = (owner.key if isinstance(owner, Place) else id(owner), name)
-        # What is replaced at each call may be read by a library, too, which nobody watches: all that it has is taken as read.
-        self.is_of_argument = isinstance(owner, Argument) or getattr(owner, "is_of_argument", False)
-
-    @property
-    def where(self) -> Any:
-        """Identifies the object that has the attribute now."""
-        return id(self._found), self.name
-
-    @property
-    def _found(self) -> Any:
-        return self._owner.get() if isinstance(self._owner, Place) else self._owner
-
-    def get(self) -> Any:
-        return _own(self._found).get(self.name, _NOTHING)
-
-    def set(self, value: Any) -> None:
-        owner = self._found
-        own = getattr(owner, "__dict__", None)
-        # Not by `setattr`, which may wrap or track the value, unless that is the only way.
-        if not isinstance(own, dict) or (self.name not in own and self.name in _slots(type(owner))):
-            setattr(owner, self.name, value) if value is not _NOTHING else delattr(owner, self.name)
-        elif value is _NOTHING:
-            del own[self.name]
-        else:
-            own[self.name] = value
 
 
 class _Identity:
@@ -245,14 +141,14 @@ class Watch:
                 self._takes(f"line {line}: it takes from an iterator")
         if event == "call":
             self._called(frame)
-        elif event == "c_call" and called is next and _is_own(frame.f_code.co_filename):
+        elif event == "c_call" and called is next and is_own_file(frame.f_code.co_filename):
             self._next = frame.f_lineno
         elif event == "c_call" and getattr(called, "__self__", None) is _OF_RANDOM:
             # Keras draws seeds only for layers that it makes; the script's own draws happen in each step.
             caller = frame.f_back if frame.f_code.co_filename == random.__file__ else frame
             while caller is not None and caller.f_code.co_filename == random.__file__:
                 caller = caller.f_back
-            if caller is not None and _is_own(caller.f_code.co_filename):
+            if caller is not None and is_own_file(caller.f_code.co_filename):
                 self.effects.append(f"line {caller.f_lineno}: {_DRAWS}")
 
     def differences(self) -> list[tuple[Place, Any]]:
@@ -270,7 +166,7 @@ class Watch:
         return {place.where: place.get() for place, _ in self.differences()} | changed
 
     def _called(self, frame: types.FrameType) -> None:
-        if not _is_own(frame.f_code.co_filename):
+        if not is_own_file(frame.f_code.co_filename):
             return
         if _is_generator(frame.f_code):
             if not _is_resumed(frame):
@@ -302,9 +198,9 @@ class Watch:
     ) -> None:
         """Records the value at a place, and what an object there has in attributes with these names."""
         value = place.get()
-        is_followed = depth <= _MAX_DEPTH and _is_followed(value)
-        self._read(place, is_followed)
-        if is_followed:
+        goes_on = depth <= _MAX_DEPTH and is_followed(value)
+        self._read(place, goes_on)
+        if goes_on:
             self._look_at(value, attributes, stored, is_maker, depth, place)
 
     def _look_at(
@@ -326,9 +222,9 @@ class Watch:
             depth: How many objects led to it.
             at: Where it was found, and where its like may be found later; None if it is an argument.
         """
-        if not _has_attributes(owner):
+        if not has_attributes(owner):
             return
-        is_class, own, place = isinstance(owner, type), _own(owner), functools.partial(Attribute, at or owner)
+        is_class, own, place = isinstance(owner, type), own_attributes(owner), functools.partial(Attribute, at or owner)
         if isinstance(at, Argument) or (isinstance(at, Attribute) and at.is_of_argument):
             attributes |= own.keys()
         shown = owner.__name__ if is_class or isinstance(owner, types.ModuleType) else type(owner).__name__
@@ -343,7 +239,7 @@ class Watch:
                 self._may_change(f"{shown}.{name}", place(name))
             elif _is_simple(of_class):
                 # The class's attribute, until the object gets its own.
-                self.guards.append((place(name), _NOTHING))
+                self.guards.append((place(name), NOTHING))
                 self._read(Attribute(kind, name))
         for name in attributes & own.keys():
             self._read_through(place(name), attributes, stored, is_maker, depth + 1)
@@ -363,7 +259,7 @@ class Watch:
         if isinstance(function, _CACHE):
             self._caches.setdefault(id(function), (function, function.cache_info().misses))
 
-    def _read(self, place: Place, is_followed: bool = False) -> None:
+    def _read(self, place: Place, goes_on: bool = False) -> None:
         value = place.get()
         self._may_draw(value)
         self._may_fill(value)
@@ -371,7 +267,7 @@ class Watch:
             return
         if _is_simple(value):
             self.guards.append((place, _copied(value)))
-        elif is_followed and not isinstance(value, type | types.ModuleType | types.FunctionType):
+        elif goes_on and not isinstance(value, type | types.ModuleType | types.FunctionType):
             self.guards.append((place, _Kind(type(value))))
         elif callable(value):
             self.guards.append((place, _Identity(value)))
@@ -477,57 +373,6 @@ def _same(now: Any, before: Any) -> bool:
     return now is before
 
 
-def _has_attributes(owner: Any) -> bool:
-    """Whether an object has attributes that a script may change; of classes and modules the script's own have."""
-    if isinstance(owner, type | types.ModuleType):
-        return _is_followed(owner)
-    has_names = isinstance(getattr(owner, "__dict__", None), dict) or bool(_slots(type(owner)))
-    return has_names and not isinstance(owner, tf.Variable | tf.Tensor)
-
-
-def _is_followed(value: Any) -> bool:
-    """Whether a value is an object, a class or a module of the script's, whose attributes are looked at."""
-    if isinstance(value, types.ModuleType):
-        return _is_own(getattr(value, "__file__", None) or "<")
-    return _is_of_script(value if isinstance(value, type) else type(value)) or isinstance(value, types.FunctionType)
-
-
-def is_plain_object(value: Any) -> bool:
-    """Whether a value is an object of a class of the script's that has no other bases, so that no library knows its methods."""
-    kinds = type(value).__mro__[:-1]
-    return bool(kinds) and all(map(_is_of_script, kinds)) and not callable(value)
-
-
-def _own(owner: Any) -> Mapping[str, Any]:
-    """Returns what an object, a class or a module has of its own, by name."""
-    own = dict(getattr(owner, "__dict__", {}))
-    for name, slot in _slots(type(owner)).items():
-        if hasattr(owner, name):
-            own[name] = slot.__get__(owner)
-    return own
-
-
-def _slots(kind: type) -> Mapping[str, Any]:
-    """Returns the slots of a class of the script's."""
-    if not _is_of_script(kind):
-        return {}
-    found = {name: value for each in kind.__mro__ for name, value in vars(each).items()}
-    return {n: value for n, value in found.items() if inspect.ismemberdescriptor(value) and not n.startswith("__")}
-
-
-def _is_of_script(kind: type) -> bool:
-    """Whether a class is one of the script's, or of those that only hold attributes."""
-    if issubclass(kind, argparse.Namespace | types.SimpleNamespace):
-        return True
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file is not None and _is_own(file)
-
-
-@functools.cache
-def _is_own(file: str) -> bool:
-    return not file.startswith("<") and is_own(file)
-
-
 @functools.cache
 def _operands(code: types.CodeType) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """Returns the attributes that a function reads, methods among them, those that it sets, and its global names."""
@@ -544,11 +389,6 @@ def _cells(code: types.CodeType, found: dict[str, Any]) -> list[tuple[str, Any]]
         return []
     functions = (f for f in gc.get_referrers(code) if isinstance(f, types.FunctionType) and f.__code__ is code)
     cells = (zip(code.co_freevars, function.__closure__ or (), strict=False) for function in functions)
-    return [(name, cell) for pairs in cells for name, cell in pairs if _content(cell) is found.get(name, _NOTHING)]
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _NOTHING
+    return [
+        (name, cell) for pairs in cells for name, cell in pairs if content_of_cell(cell) is found.get(name, NOTHING)
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fdt.capture import watching
+from fdt.capture import places, watching
 from fdt.capture.watching import Watch
 
 _OWN = np.random.default_rng(3)
@@ -50,7 +50,8 @@ def _takes_from_an_iterator() -> Any:
 
 @pytest.fixture(autouse=True)
 def _this_file_is_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_is_own", lambda file: file == __file__)
+    for module in (places, watching):
+        monkeypatch.setattr(module, "is_own_file", lambda file: file == __file__)
 
 
 def _watched(function: Callable[[], Any]) -> Watch:
@@ -128,7 +129,7 @@ def _nonlocal() -> Callable[[], None]:
 
 @pytest.mark.parametrize("name", ["lists", "names", "lasts", "sees", "fills", "counts", "deep"])
 def test_what_is_changed_in_place_is_an_effect_and_is_undone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_is_of_script", lambda kind: kind is _Holder)
+    monkeypatch.setattr(places, "is_of_script", lambda kind: kind is _Holder)
     holder, before = _Holder(), _Holder()
     holder.inner, before.inner = _Holder(), _Holder()
     watch = _watched(getattr(holder, name))

@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from fdt.capture.places import Place
 from fdt.capture.step.unseen import Unseen
-from fdt.capture.watching import Place, Watch
+from fdt.capture.watching import Watch
 
 
 class Carried:

@@ -25,10 +25,10 @@ from fdt.capture.loop.outlined_trace import (
 )
 from fdt.capture.loop.pending import resolved
 from fdt.capture.loop.results import Kinds
+from fdt.capture.places import Argument, Place, is_plain_object
 from fdt.capture.refusals import in_place
 from fdt.capture.step import seeds
 from fdt.capture.step.draws import Draws, restore, states
-from fdt.capture.watching import Argument, Place, is_plain_object
 from fdt.client.report import say
 from fdt.script.outline.rewriting import Site
 from fdt.script.outline.sites import Runner

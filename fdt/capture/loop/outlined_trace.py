@@ -14,10 +14,11 @@ from fdt.capture.loop.carried import Carried
 from fdt.capture.loop.created import created_at_once
 from fdt.capture.loop.nests import leaves_of, packed
 from fdt.capture.loop.results import Kinds, Results
+from fdt.capture.places import Argument, Place
 from fdt.capture.step import seeds
 from fdt.capture.step.unseen import unseen
 from fdt.capture.traces import forget, named
-from fdt.capture.watching import Argument, Place, Watch
+from fdt.capture.watching import Watch
 from fdt.errors import FdtError, UnsupportedError
 from fdt.script.outline.rewriting import Site
 
