@@ -66,7 +66,6 @@ class Watch:
     """Watches one trace.
 
     Attributes:
-        guards: Places whose values are constants of the traced step, with the values that were read.
         effects: Side effects of the step's Python, which a traced step does not repeat.
         changed_objects: Those of them that plain Python may have in one call alone, as where a function keeps what it has made.
         taken: The effect among these that cannot be undone; None if there is none.
@@ -82,7 +81,8 @@ class Watch:
             arguments: The places of arguments that differ at each call, by the ids of the objects that are there now.
         """
         self._arguments = arguments or {}
-        self.guards: list[tuple[Place, Any]] = []
+        # By their keys, places whose values are constants of the traced step, with the values that were read.
+        self._guarded: dict[Any, tuple[Place, Any]] = {}
         self.effects: list[str] = []
         self.changed_objects: list[str] = []
         self.taken: str | None = None
@@ -131,7 +131,7 @@ class Watch:
 
     def changed(self) -> list[Place]:
         """Returns the places whose value differs from the one that was read."""
-        return [place for place, value in self.guards if not _same(place.get(), value)]
+        return [place for place, value in self._guarded.values() if not _same(place.get(), value)]
 
     def _seen_event(self, frame: types.FrameType, event: str, called: Any) -> None:
         if self._next is not None:
@@ -239,7 +239,7 @@ class Watch:
                 self._may_change(f"{shown}.{name}", place(name))
             elif _is_simple(of_class):
                 # The class's attribute, until the object gets its own.
-                self.guards.append((place(name), NOTHING))
+                self._guard(place(name), NOTHING)
                 self._read(Attribute(kind, name))
         for name in attributes & own.keys():
             self._read_through(place(name), attributes, stored, is_maker, depth + 1)
@@ -266,11 +266,15 @@ class Watch:
         if place.where in self._given:
             return
         if _is_simple(value):
-            self.guards.append((place, _copied(value)))
+            self._guard(place, _copied(value))
         elif goes_on and not isinstance(value, type | types.ModuleType | types.FunctionType):
-            self.guards.append((place, _Kind(type(value))))
+            self._guard(place, _Kind(type(value)))
         elif callable(value):
-            self.guards.append((place, _Identity(value)))
+            self._guard(place, _Identity(value))
+
+    def _guard(self, place: Place, value: Any) -> None:
+        # Of a place that the step has set since, the first value is the one that the next step has to find.
+        self._guarded.setdefault(place.key, (place, value))
 
     def _may_change(self, what: str, place: Place) -> None:
         if place.where not in self._given:
