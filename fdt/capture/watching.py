@@ -36,6 +36,7 @@ from fdt.capture.step.draws import Generator, is_at, set_state, state
 
 # Of larger collections only the length and the object itself are compared.
 _MAX_ITEMS = 64
+_COLLECTIONS = (list, tuple, dict, collections.deque)
 # Depth to which objects are searched for what a step changes.
 _MAX_DEPTH = 2
 # Methods in which an object gets its parts, and a layer its variables.
@@ -80,7 +81,8 @@ class Watch:
             given: Where values are (`Place.where`) that are passed to the traced step.
             arguments: The places of arguments that differ at each call, by the ids of the objects that are there now.
         """
-        self._arguments = arguments or {}
+        # By the ids of objects, the places at which they were found; their like may be there later.
+        self._paths: dict[int, Place] = dict(arguments or {})
         # By their keys, places whose values are constants of the traced step, with the values that were read.
         self._guarded: dict[Any, tuple[Place, Any]] = {}
         self.effects: list[str] = []
@@ -191,7 +193,9 @@ class Watch:
         for owner in found.values():
             self._may_draw(owner)
             self._may_fill(owner)
-            self._look_at(owner, attributes, stored, code.co_name in _MAKERS, at=self._arguments.get(id(owner)))
+            # The object may change, and another one may take its place.
+            for at in dict.fromkeys((None, self._paths.get(id(owner)))):
+                self._look_at(owner, attributes, stored, code.co_name in _MAKERS, at=at)
 
     def _read_through(
         self, place: Place, attributes: frozenset[str], stored: frozenset[str], is_maker: bool, depth: int = 0
@@ -201,6 +205,7 @@ class Watch:
         goes_on = depth <= _MAX_DEPTH and is_followed(value)
         self._read(place, goes_on)
         if goes_on:
+            self._paths.setdefault(id(value), place)
             self._look_at(value, attributes, stored, is_maker, depth, place)
 
     def _look_at(
@@ -265,11 +270,11 @@ class Watch:
         self._may_fill(value)
         if place.where in self._given:
             return
-        if _is_simple(value):
+        if _is_simple(value) or (isinstance(value, _COLLECTIONS) and len(value) <= _MAX_ITEMS):
             self._guard(place, _copied(value))
         elif goes_on and not isinstance(value, type | types.ModuleType | types.FunctionType):
             self._guard(place, _Kind(type(value)))
-        elif callable(value):
+        elif callable(value) or isinstance(value, _COLLECTIONS):
             self._guard(place, _Identity(value))
 
     def _guard(self, place: Place, value: Any) -> None:

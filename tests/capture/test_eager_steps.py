@@ -319,6 +319,34 @@ _FOUND = {
         "kept.s",
         "old, kept = kept.s, Kept(); kept.s = old * 0.5",
     ),
+    "a method of an object in another's place": (
+        "class Kept:\n    def __init__(self, s): self.s = s\n    def scale(self): return self.s\n"
+        "class Holder: pass\nholder = Holder()\nholder.kept = Kept(1.0)",
+        "holder.kept.scale()",
+        "holder.kept = Kept(holder.kept.s * 0.5)",
+    ),
+    "a callable in another's place": (
+        "class Kept:\n    def __init__(self, s): self.s = s\n    def __call__(self): return self.s\nkept = Kept(1.0)",
+        "kept()",
+        "kept = Kept(kept.s * 0.5)",
+    ),
+    "a module of TensorFlow in another's place": (
+        "class Kept(tf.Module):\n    def __init__(self, s):\n        super().__init__()\n        self.s = s\n"
+        "    def __call__(self): return self.s\nkept = Kept(1.0)",
+        "kept()",
+        "kept = Kept(kept.s * 0.5)",
+    ),
+    "an object in a list": (
+        "class Kept:\n    def __init__(self, s): self.s = s\n    def scale(self): return self.s\nkept = [Kept(1.0)]",
+        "kept[0].scale()",
+        "kept[0] = Kept(kept[0].s * 0.5)",
+    ),
+    "an object in a dict of another": (
+        "class Kept:\n    def __init__(self, s): self.s = s\n    def scale(self): return self.s\n"
+        "class Holder: pass\nholder = Holder()\nholder.kept = {'a': Kept(1.0)}",
+        "holder.kept['a'].scale()",
+        "holder.kept = {'a': Kept(holder.kept['a'].s * 0.5)}",
+    ),
     "another function": (
         "kept = [lambda: 1.0, lambda: 0.5][0]",
         "kept()",
