@@ -67,7 +67,9 @@ class Outlined(Runner):
     ) -> dict[str, Any] | None:
         if not tf.executing_eagerly() or not self._is_on():
             return None
-        step = self._steps.setdefault(id(site), _Step(site, self._observer, self._drop))
+        step = self._steps.get(id(site))
+        if step is None:
+            step = self._steps[id(site)] = _Step(site, self._observer, self._drop)
         if step.problem is None:
             try:
                 return step.run(function, names, numbers)
@@ -118,17 +120,14 @@ class _Step:
     ) -> dict[str, Any]:
         given = {name: value for name in self.site.reads if (value := _found(name, names, function)) is not _UNKNOWN}
         given |= {name: None for name in self.site.reads if name not in given}
-        draws, drawn = Draws(), states()
+        draws = Draws()
         try:
             given |= self._computed(function, numbers, draws)
-            drawn = states()
             computing = self._computing(function, numbers, given)
             traced, tensors = self._find_in_some_way(Call(function, given, {}, [], computing))
         except FirstCallError as error:
             if str(error) in self._ran_here and not isinstance(error, TracesFunctionError):
                 raise StaysError(error.again) from None
-            # Initial values are drawn again.
-            restore(drawn)
             return self._run_here(function, given, str(error))
         except SetsError as error:
             parameters = self._parameters(function)
@@ -258,7 +257,13 @@ class _Step:
         form = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True)), structure
         replaced = {id(leaf): Argument(self._now, place) for place, leaf in self._now.items()}
         call = dataclasses.replace(call, data=data, lifted=lifted, replaced=replaced)
-        traced = self._trace_as_python(call, numbers, form)
+        drawn = states()
+        try:
+            traced = self._trace_as_python(call, numbers, form)
+        except FirstCallError:
+            # Initial values are drawn again.
+            restore(drawn)
+            raise
         known.append(traced)
         kept.append(call.given)
         self._drop_old(known)
