@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from fdt.base.native import optional
+from nfdt.clock import now_s
 
 # The job's name in TensorFlow's device names, for jobs on several hosts.
 JOB = "fdt"
@@ -89,7 +90,7 @@ def settle(device: str) -> None:
     """Waits until a device's host has run all operations sent to it; for another host, TensorFlow waits for values only."""
     if host_of(device):
         with tf.device(device):
-            tf.timestamp().numpy()
+            now_s().numpy()
 
 
 def count_gpus() -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from fdt.program.packing import empty
 from fdt.program.step_program import shape_of
+from nfdt.clock import now_s
 from nfdt.devices import cpu_beside
 from nfdt.feed import Arrays
 from nfdt.replica import Replica
@@ -139,7 +140,7 @@ class Loop:
         with tf.device(beside):
             held_s = self._gate.enter_in_graph(worker)
             with tf.control_dependencies([held_s]):
-                entered_s = tf.timestamp()
+                entered_s = now_s()
         with tf.control_dependencies([entered_s]):
             now = tf.stack([shard.version_in_graph() for shard in self._step.shards])
         # After its own push a worker has the latest parameters, unless others have pushed since.
@@ -153,7 +154,7 @@ class Loop:
         times = made.times
         with tf.device(beside):
             with tf.control_dependencies([*made.ended, *made.told]):
-                ended_s = tf.timestamp()
+                ended_s = now_s()
             with tf.control_dependencies([ended_s]):
                 left = self._gate.leave_in_graph(worker)
             of_worker = [

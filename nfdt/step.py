@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from fdt.program.step_program import shape_of
 from fdt.v1 import program_pb2
+from nfdt.clock import now_s
 from nfdt.devices import cpu_beside
 from nfdt.feed import take
 from nfdt.gradients import Gradients
@@ -185,14 +186,14 @@ class Step:
             begins: The pull begins when the worker has these.
         """
         with tf.device(cpu_beside(self.device)), tf.control_dependencies(begins):
-            began_s = tf.timestamp()
+            began_s = now_s()
         with tf.device(self.arrays_device):
             batch = batch_of(self.source, arrays, rows)
         crossing, fetched = self._fetched(batch, snapshots, began_s)
         received = self.received(snapshots, pulled)
         arrived = [*received, *crossing, *(each.rows for each in fetched)]
         with tf.device(cpu_beside(self.device)), tf.control_dependencies([began_s, *arrived]):
-            arrived_s = tf.timestamp()
+            arrived_s = now_s()
         with tf.device(self.device):
             with tf.control_dependencies([arrived_s]):
                 given = [each.rows for each in fetched], [each.places for each in fetched]
@@ -204,7 +205,7 @@ class Step:
         with tf.device(cpu_beside(self.device)):
             # The next step may begin once the push is reported, so this step's variables have to be set before.
             with tf.control_dependencies([flat[0].op, *(tensor for each in gradients for tensor in each.tensors)]):
-                computed_s = tf.timestamp()
+                computed_s = now_s()
             num_row_bytes = tf.add_n([self._num_row_bytes(gradients), *(each.num_bytes for each in fetched)])
             times = Times(began_s, arrived_s, computed_s, num_row_bytes)
         # Take the time before anything is pushed.

@@ -35,6 +35,18 @@ class Patches:
         """Does what `wrap` does, for an attribute that a base class may define."""
         self.wrap(next(base for base in owner.__mro__ if name in vars(base)), name, replacement)
 
+    def wrap_all(self, owner: type, name: str, replacement: Callable[..., Any]) -> None:
+        """Does what `wrap` does, in a class and in each class made from it that defines the attribute anew."""
+        waiting, seen = [owner], set[type]()
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            waiting += each.__subclasses__()
+            if name in vars(each):
+                self.wrap(each, name, replacement)
+
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Puts `value` in the place of `owner.name`."""
         original = vars(owner)[name]

@@ -58,6 +58,7 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_EAGER}.polymorphic_function.concrete_function": "ConcreteFunction ConcreteFunction._call_flat",
     f"{_EAGER}.polymorphic_function.polymorphic_function": "Function Function.__call__ "
     "_FrequentTracingDetectorManager _FrequentTracingDetectorManager.called_with_tracing",
+    f"{_FRAMEWORK}.composite_tensor": "CompositeTensor",
     f"{_FRAMEWORK}.config": "is_op_determinism_enabled",
     f"{_FRAMEWORK}.func_graph": "FuncGraph func_graph_from_py_func",
     f"{_FRAMEWORK}.function_def_to_graph": "function_def_to_graph function_def_to_graph_def",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from fdt.capture.step.writes import changed, updated_between
+from fdt.capture.step.writes import changed, written_before
 
 
 def _hole(name: str) -> Callable[..., Any]:
@@ -50,7 +50,84 @@ def test_a_second_gradient_at_another_place_is_found(step: Callable[..., None], 
     calls = [o for o in graph.get_operations() if "Call" in o.type]
     of_each = [a, a] if step is _twice else [a, b]
     holes = {call.get_attr("f").name: {id(v.handle)} for call, v in zip(calls, of_each, strict=True)}
-    assert updated_between(graph, holes) is (a.handle if is_found else None)
+    assert written_before(graph, holes) is (a.handle if is_found else None)
+
+
+def _by_assign(a: tf.Variable) -> tf.Tensor:
+    a.assign(a * 2.0)
+    return a**2
+
+
+def _by_row(a: tf.Variable) -> tf.Tensor:
+    a.scatter_update(tf.IndexedSlices(tf.constant([3.0]), tf.constant([0])))
+    return a**2
+
+
+def _by_operation(a: tf.Variable) -> tf.Tensor:
+    tf.raw_ops.AssignSubVariableOp(resource=a.handle, value=tf.ones(2))
+    return a**2
+
+
+def _in_a_branch(a: tf.Variable) -> tf.Tensor:
+    tf.cond(tf.reduce_sum(a) > 0, lambda: a.assign(a * 2.0).read_value(), lambda: a.read_value())
+    return a**2
+
+
+def _in_a_function(a: tf.Variable) -> tf.Tensor:
+    tf.function(lambda: a.assign(a * 2.0))()
+    return tf.function(lambda: a**2)()
+
+
+def _afterwards(a: tf.Variable) -> tf.Tensor:
+    square = a**2
+    a.assign(a * 2.0)
+    return square
+
+
+def _elsewhere(a: tf.Variable) -> tf.Tensor:
+    tf.function(lambda: a**3)()
+    _OTHER.assign(a * 2.0)
+    return a**2 * _OTHER
+
+
+_OTHER = tf.Variable([1.0, 1.0])
+_WAYS = {_by_assign: True, _by_row: True, _by_operation: True, _in_a_branch: True, _in_a_function: True} | {
+    _afterwards: False,
+    _elsewhere: False,
+}
+
+
+@pytest.mark.parametrize(("way", "is_found"), _WAYS.items(), ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize("is_made_inside", [False, True], ids=["", "made in a function"])
+def test_what_is_written_before_a_gradient_is_found(
+    way: Callable[[tf.Variable], tf.Tensor], is_found: bool, is_made_inside: bool
+) -> None:
+    a, hole = _variable(is_made_inside), _hole("hand_over")
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            value = way(a)
+        return hole(tape.gradient(value, a))
+
+    graph = step.get_concrete_function().graph
+    (call,) = [o for o in graph.get_operations() if "Call" in o.type and "hand_over" in o.get_attr("f").name]
+    found = written_before(graph, {call.get_attr("f").name: {id(a.handle)}})
+    assert found is (a.handle if is_found else None)
+
+
+def _variable(is_made_inside: bool) -> tf.Variable:
+    made: list[tf.Variable] = []
+
+    @tf.function
+    def make() -> None:
+        if not made:
+            made.append(tf.Variable([1.0, 2.0]))
+
+    if not is_made_inside:
+        return tf.Variable([1.0, 2.0])
+    make()
+    return made[0]
 
 
 def _reads(a: tf.Variable, b: tf.Variable) -> tf.Tensor:

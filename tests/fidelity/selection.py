@@ -29,7 +29,7 @@ _ONE_WORKER = (
     "data_pandas numbers_of_tf_random "
     # Loops of the script's own.
     "loop_signature loop_strategy loop_checkpoint loop_in_graph loop_drawn_in_python loop_printed loop_graphs "
-    "loop_over_data loop_over_places loop_variables_in_operations "
+    "loop_over_data loop_over_places loop_variables_in_operations loop_inner_functions "
     # Loops without tf.function.
     "eager_helpers eager_lazy_model eager_arrays_after_the_build eager_attached_to_tensors eager_by_hand "
     "eager_calls_a_function_that_makes_weights eager_metrics_of_each_epoch eager_skips_bad_batches eager_accumulated "
@@ -131,7 +131,7 @@ _MORE_OF_KERAS_2 = (
     "custom_loss_class masked_pooling masked_loss two_models checkpoint rate_scheduler jit_compiled global_clipnorm "
     "adamw schedule ema two_optimizers data_dataset_endless data_dataset_class_weight "
     "data_dataset_shuffled_and_looked_at data_dataset_under_a_strategy data_pandas loop_clipped loop_accumulated "
-    "loop_signature loop_over_data loop_printed"
+    "loop_signature loop_over_data loop_printed loop_inner_functions"
 ).split()
 _KERAS_2_ASYNCHRONOUS = "sgd_momentum sparse_embedding older_loss_scale".split()
 _MORE_OF_KERAS_2_ASYNCHRONOUS = (

@@ -108,6 +108,57 @@ def test_a_worker_with_weights_of_its_own_makes_several_updates_in_a_step(pool: 
     assert "with --update averaging" in finished.expect(125).stderr
 
 
+# A search along a line: it sets the weights, of a model that its first step builds, and looks at the gradient there.
+SETS_THE_WEIGHTS = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    model, optimizer = keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.SGD(0.1)
+    x, y = np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)
+
+    def loss_and_gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    @tf.function
+    def step():
+        loss, gradients = loss_and_gradients()
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    @tf.function
+    def search(weights):
+        model.trainable_variables[0].assign(weights)
+        return loss_and_gradients()
+
+    step()
+    print(*(f"{float(search(tf.fill([4, 1], value))[0]):.4f}" for value in (0.0, 0.5)))
+"""
+
+
+def test_a_step_that_sets_the_weights_that_it_differentiates_by_is_refused(pool: Pool, tmp_path: Path) -> None:
+    plain = run_python(_script(tmp_path, SETS_THE_WEIGHTS), limit_s=_LIMIT_S).expect(0)
+    finished, _ = _run(pool, tmp_path, SETS_THE_WEIGHTS, workers=1)
+    assert "and then computes a gradient with the new value" in finished.expect(125).stderr
+    finished, _ = _run(pool, tmp_path, SETS_THE_WEIGHTS, "--update", "averaging", workers=1)
+    assert finished.expect(0).stdout == plain.stdout
+
+
+def test_a_deterministic_script_trains(pool: Pool, tmp_path: Path) -> None:
+    """TensorFlow then refuses operations whose results differ from run to run, a clock's among them."""
+    script = SEVERAL_UPDATES.replace("range(3)", "range(1)").replace(
+        "keras.utils.set_random_seed(1)",
+        "keras.utils.set_random_seed(1); tf.config.experimental.enable_op_determinism()",
+    )
+    plain = run_python(_script(tmp_path, script), limit_s=_LIMIT_S).expect(0)
+    finished, report = _run(pool, tmp_path, script, workers=1)
+    assert finished.expect(0).stdout == plain.stdout
+    assert report["fits"][0]["ranks"][0]["compute_s"] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

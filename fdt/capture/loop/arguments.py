@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fdt.capture.loop.elements import ElementTensor, TakenElement, element_of
+from fdt.capture.loop.elements import TakenElement, element_of
+from fdt.capture.step.conversion import as_declared
 from fdt.client.answers import StepResult
 from fdt.client.data import feed
 from fdt.client.job import Job
@@ -34,8 +35,7 @@ class Arguments:
             kwargs: Keyword arguments.
             as_they_are: Whether the step is traced for these shapes alone; else for any number of rows.
         """
-        args = as_declared(function, args)
-        structure = (tuple(args), kwargs)
+        structure = args, kwargs = as_declared(function, args, kwargs)
         leaves: list[Any] = tf.nest.flatten(structure)
         self._values = [leaf for leaf in leaves if _is_data(leaf)]
         self.num_rows = next((n for n in map(_first_dimension, self._values) if n is not None), None)
@@ -202,21 +202,6 @@ def _declared(function: Any, args: Sequence[Any]) -> dict[int, tf.TensorShape]:
     """Returns the shapes that a tf.function's signature declares for its positional arguments, by the arguments' ids."""
     pairs = zip(args, function.input_signature or (), strict=False)
     return {id(value): spec.shape for value, spec in pairs if isinstance(spec, tf.TensorSpec)}
-
-
-def as_declared(function: Any, args: Sequence[Any]) -> Sequence[Any]:
-    """Returns positional arguments as a tf.function's signature, if it has one, converts them."""
-    signature = function.input_signature
-    return args if signature is None else [*map(_as_signature, args, signature), *args[len(signature) :]]
-
-
-def _as_signature(value: Any, signature: Any) -> Any:
-    """Converts what a signature declares to be a tensor, as the function itself would."""
-    if not isinstance(signature, tf.TensorSpec) or isinstance(value, tf.Variable):
-        return value
-    if isinstance(value, ElementTensor) and value.dtype == signature.dtype:
-        return value
-    return tf.convert_to_tensor(value, signature.dtype)
 
 
 def _identity(constant: Any) -> Any:

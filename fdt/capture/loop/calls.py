@@ -10,7 +10,6 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from fdt.base.patch import Patches
-from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.elements import Elements
 from fdt.capture.loop.observation import Observer, observation
 from fdt.capture.loop.outlined import Outlined
@@ -128,7 +127,7 @@ class Loops:
     def _unrolled(self, concrete: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         token = self._call.set(None)
         try:
-            outputs = flat_outputs(self._unrolling.run(function, as_declared(function, args), kwargs))
+            outputs = flat_outputs(self._unrolling.run(function, args, kwargs))
         finally:
             self._call.reset(token)
         return _structured(concrete, outputs)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import gradients_util
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from fdt.base.patch import Patches
 from fdt.capture.step.draws import States, states
@@ -61,7 +61,7 @@ class Observer:
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
         patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
         for name in ("assign", "assign_add", "assign_sub"):
-            patches.wrap_inherited(ResourceVariable, name, self._assign)
+            patches.wrap_all(BaseResourceVariable, name, self._assign)
 
     def trains(self, graph: Any) -> bool:
         """Returns whether a traced function trains, itself or in a function that it calls."""

@@ -10,7 +10,6 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
 from fdt.base.patch import Patches
 from fdt.capture.loop import iterators, prints
-from fdt.capture.loop.arguments import as_declared
 from fdt.capture.loop.iterators import Read
 from fdt.capture.loop.prints import Printed
 from fdt.capture.step import summaries
@@ -100,7 +99,7 @@ class ComputingStep:
                 summaries.recording() as self._recording,
                 prints.recording() as self._printed,
             ):
-                result = in_graph(original)(*as_declared(original, args), **kwargs)
+                result = in_graph(original)(*args, **kwargs)
             return result, self._recording.tensors(), [value for printed in self._printed for value in printed.values]
 
         # The signature is not the original's.

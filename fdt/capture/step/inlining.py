@@ -8,6 +8,7 @@ from tensorflow.python.autograph.core.converter import ConversionOptions
 from tensorflow.python.autograph.impl.api import do_not_convert
 from tensorflow.python.eager.polymorphic_function import autograph_util
 
+from fdt.capture.step.conversion import as_given, as_returned
 from fdt.capture.step.seeds import none_taken
 from fdt.program.holes import current_holes
 
@@ -17,14 +18,21 @@ def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: A
     if current_holes() is None:
         return original(function, *args, **kwargs)
     with none_taken():
-        return in_graph(function)(*args, **kwargs)
+        return as_returned(in_graph(function)(*args, **kwargs))
 
 
 def in_graph(function: Any) -> Callable[..., Any]:
-    """Returns the Python of a tf.function, converted by AutoGraph as the function itself would."""
-    if not function._autograph:
-        return do_not_convert(function.python_function)
-    return with_autograph(function.python_function, function._experimental_autograph_options)
+    """Returns the Python of a tf.function, converted by AutoGraph as the function itself would; it gets the same arguments."""
+    if function._autograph:
+        python = with_autograph(function.python_function, function._experimental_autograph_options)
+    else:
+        python = do_not_convert(function.python_function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = as_given(function, args, kwargs)
+        return python(*args, **kwargs)
+
+    return call
 
 
 def with_autograph(function: Callable[..., Any], features: Any = None) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gradients_util
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from tensorflow.python.pywrap_tfe import TFE_Py_TapeSetIsEmpty as tape_set_is_empty
 
 from fdt.base.config import RunConfig
@@ -50,7 +50,6 @@ class StepObserver:
         random_states: Those of them that this trace has made, not the script.
         normalisations: BatchNormalization layers, by name.
         added: Ids of variables that the step's own code has added to.
-        moved: Name of a variable that the step's own code wrote before a gradient by it was computed; None if there is none.
     """
 
     def __init__(
@@ -86,10 +85,8 @@ class StepObserver:
         self.random_states: list[tf.Variable] = []
         self.normalisations: dict[str, Any] = {}
         self.added: set[int] = set()
-        self.moved: str | None = None
         # Variables whose gradients have passed a hole already, and those that the step's own code has written.
         self._exchanged: set[int] = set()
-        self._assigned_by_hand: set[int] = set()
         # From the id of a loss that an optimizer has scaled to the loss and its scale.
         self._scaled: dict[int, tuple[tf.Tensor, Any]] = {}
 
@@ -98,9 +95,10 @@ class StepObserver:
         patches.wrap(polymorphic_function.Function, "__call__", inlined)
         patches.wrap(tf.GradientTape, "gradient", self._gradient)
         patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
+        # Variables that a tf.function makes are of another class than those made outside.
         for name in ("assign", "assign_sub"):
-            patches.wrap_inherited(ResourceVariable, name, self._assigned)
-        patches.wrap_inherited(ResourceVariable, "assign_add", self._added_to)
+            patches.wrap_all(BaseResourceVariable, name, self._assigned)
+        patches.wrap_all(BaseResourceVariable, "assign_add", self._added_to)
         keep_in_variables(patches, self._keeps)
         self._hook(patches, self)
 
@@ -151,7 +149,6 @@ class StepObserver:
         variables = tf_variables(variables)
         if self._exchanged.issuperset(map(id, variables)):
             return gradients
-        self._differentiates(variables)
         return self._pass_hole(gradients, variables, scale)
 
     def scales(self, loss: tf.Tensor, scale: Any) -> tf.Tensor:
@@ -221,8 +218,6 @@ class StepObserver:
         if current_holes() is not None:
             # The graph does not know a variable that is written and never read: it sees the handle only.
             tf.compat.v1.get_default_graph().watch_variable(variable)
-        if self.is_outside_optimizers:
-            self._assigned_by_hand.add(id(variable))
         return original(variable, *args, **kwargs)
 
     def _added_to(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> Any:
@@ -253,7 +248,6 @@ class StepObserver:
         if not chosen:
             return result
         gradients = [flat[i] for i in chosen]
-        self._differentiates(variables)
         _, scale = self._scaled.get(id(target), (target, None))
         exchanged = self._pass_hole(gradients, [variables[i] for i in chosen], scale)
         for i, gradient in zip(chosen, exchanged, strict=True):
@@ -261,12 +255,6 @@ class StepObserver:
         # Variables without a gradient have none on any worker.
         self._exchanged |= {id(variable) for variable in variables if variable is not None}
         return tf.nest.pack_sequence_as(result, flat)
-
-    def _differentiates(self, variables: Iterable[tf.Variable | None]) -> None:
-        """Records in `moved` a variable that was written before a gradient by it was computed."""
-        for variable in variables:
-            if self.moved is None and variable is not None and id(variable) in self._assigned_by_hand:
-                self.moved = variable.name.removesuffix(":0")
 
     def _pass_hole(self, gradients: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
         # All workers of a synchronous step have the same scale. A server may have another one by the time a worker pushes, and

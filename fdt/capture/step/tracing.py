@@ -15,7 +15,7 @@ from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.roles import describing, role_by_writes
 from fdt.capture.step.summaries import Recording, recording
 from fdt.capture.step.traced_step import TracedStep
-from fdt.capture.step.writes import Writes, is_random, updated_between, written
+from fdt.capture.step.writes import Writes, is_random, written_before, written
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 from fdt.program.holes import Holes, OpenHole, open_holes
@@ -87,11 +87,11 @@ class StepTrace:
         printing = any(operation.type == "PrintV2" for operation in concrete.graph.get_operations())
         graph, layers = concrete.graph, self._seen.normalisations.values()
         changed, draws = written(graph, variables), is_random(graph)
-        if self._config.pulls_parameters and self._seen.moved is None and len(opened) > 1:
-            handle = updated_between(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
-            moved = next((v for v in variables if v.handle is handle), None)
-            self._seen.moved = None if moved is None else moved.name.removesuffix(":0")
-        step = TracedStep(program, variables, logs, changed, graph, layers, draws, printing, self._seen.moved)
+        moved = None
+        if self._config.pulls_parameters:
+            handle = written_before(graph, {h.function: {id(v.handle) for v in h.variables} for h in opened})
+            moved = next((v.name.removesuffix(":0") for v in variables if v.handle is handle), None)
+        step = TracedStep(program, variables, logs, changed, graph, layers, draws, printing, moved)
         step.summaries, step.random_states = met.summaries, self._seen.random_states
         step.scales_half = self._seen.scales_loss and any(
             output.dtype == tf.float16 for operation in graph.get_operations() for output in operation.outputs

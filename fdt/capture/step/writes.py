@@ -130,8 +130,8 @@ class Writes:
         return self._writes
 
 
-def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | None:
-    """Returns the handle of a variable that a step updates, and then updates again by a gradient at its new value.
+def written_before(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | None:
+    """Returns the handle of a variable that a step writes before it computes a gradient by it, at its new value.
 
     Gradients by other variables may use an older value of it, as a generator's do of its critic: that is an ordinary delay.
 
@@ -143,26 +143,23 @@ def updated_between(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | N
         The handle; None if there is none.
     """
     handles = {internal.name: external for external, internal in graph.captures}
-    operations = graph.get_operations()
-    marks = [o for o in operations if "Call" in o.type and o.get_attr("f").name in holes]
-    updates = {
-        o.name: {t.name for t in o.inputs if t.name in handles}
-        for o in operations
-        if o.type not in READERS and "Call" not in o.type and _stands_on(o, {mark.name for mark in marks})
-    }
-    for mark in marks:
-        for name in behind(mark):
-            operation = graph.get_operation_by_name(name)
-            own = {t.name for t in operation.inputs if t.name in handles}
-            for before in operation.control_inputs:
-                for again in own & updates.get(before.name, set()):
-                    if id(handles[again]) in holes[mark.get_attr("f").name]:
-                        return handles[again]
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    for mark in graph.get_operations():
+        if "Call" not in mark.type or mark.get_attr("f").name not in holes:
+            continue
+        by = {name for name, handle in handles.items() if id(handle) in holes[mark.get_attr("f").name]}
+        for operation in map(graph.get_operation_by_name, behind(mark)):
+            for name in by & {tensor.name for tensor in operation.inputs}:
+                # TensorFlow has whatever reads a variable wait for the last write before it.
+                if any(_writes(before, name, library) for before in operation.control_inputs):
+                    return handles[name]
     return None
 
 
-def _stands_on(operation: Any, names: Collection[str]) -> bool:
-    return any(t.dtype == tf.resource for t in operation.inputs) and bool(behind(operation) & set(names))
+def _writes(operation: Any, handle: str, library: Mapping[str, Any]) -> bool:
+    """Whether an operation writes the variable whose handle is the tensor of this name."""
+    is_given = any(tensor.name == handle for tensor in operation.inputs)
+    return is_given and _may_write([operation.node_def], handle.removesuffix(":0"), library)
 
 
 def behind(operation: Any) -> set[str]:
