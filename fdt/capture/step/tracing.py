@@ -15,7 +15,7 @@ from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.roles import describing, role_by_writes
 from fdt.capture.step.summaries import Recording, recording
 from fdt.capture.step.traced_step import TracedStep
-from fdt.capture.step.writes import Writes, is_random, written_before, written
+from fdt.capture.step.writes import Writes, is_random, written, written_before
 from fdt.errors import UnsupportedError
 from fdt.program.element import Element
 from fdt.program.holes import Holes, OpenHole, open_holes
