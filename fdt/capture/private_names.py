@@ -20,7 +20,8 @@ _OPS = "tensorflow.python.ops"
 TENSORFLOW: Mapping[str, str] = {
     "tensorflow.python.tf2": "enable disable enabled",
     "tensorflow.python.pywrap_tfe": "TFE_Py_TapeSetIsEmpty",
-    "tensorflow.python.client.session": "BaseSession BaseSession._do_run BaseSession._make_callable_from_options",
+    "tensorflow.python.client.session": "BaseSession BaseSession._run BaseSession._do_run "
+    "BaseSession._make_callable_from_options",
     "tensorflow.python.distribute.distribute_lib": "StrategyBase StrategyBase.scope",
     "tensorflow.python.training.optimizer": "Optimizer Optimizer.compute_gradients Optimizer.apply_gradients",
     "tensorflow.python.util.deprecation": "silence",

@@ -36,7 +36,7 @@ _ONE_WORKER = (
     "eager_nested_tapes eager_random "
     # Sessions of TensorFlow 1.
     "session_changed_between_steps session_monitored session_data_set session_summaries session_update_ops "
-    "session_fetches_what_it_changes"
+    "session_fetches_what_it_changes session_feeds_variables"
 ).split()
 _MORE_ON_ONE_WORKER = (
     "data_on_batch_gan loop_in_turn data_dataset_under_a_strategy eager_wide_arrays validation_split "

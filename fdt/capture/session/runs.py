@@ -8,6 +8,7 @@ changes it uses the old content, because the change waits for the reads; fetchin
 change. Variables of the new kind, which we give the graph, leave both orders undefined, so a plan fixes them (`early`, `late`).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +23,7 @@ from fdt.base.patch import Patches
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.loop.calls import Steps
 from fdt.capture.refusals import is_in_place
+from fdt.capture.session import buffers
 from fdt.capture.session.step import VARIABLES, Closure, Gradients, beneath_summaries, step_function
 from fdt.errors import UnsupportedError
 from fdt.program.holes import pass_hole
@@ -44,6 +46,7 @@ class Sessions:
     def install(self, patches: Patches) -> None:
         """Puts the hooks in place."""
         patches.wrap(gradients_util, "_GradientsHelper", self._differentiate)
+        patches.wrap(BaseSession, "_run", _by_element)
         patches.wrap(BaseSession, "_do_run", self._do_run)
         patches.wrap(BaseSession, "_make_callable_from_options", self._make_callable)
         # The old kinds of variables and loops cannot be shared with workers; the new ones compute the same.
@@ -69,8 +72,7 @@ class Sessions:
         plans = self._plans.setdefault(graph, {})
         key = tuple(tuple(element.name for element in elements) for elements in (fetches, targets, fed))
         if key not in plans:
-            as_buffers = not resource_variables_toggle._DEFAULT_USE_RESOURCE
-            plans[key] = _Plan(graph, fetches, targets, fed, self._gradients.get(graph, []), as_buffers)
+            plans[key] = _Plan(graph, fetches, targets, fed, self._gradients.get(graph, []), buffers.asked_for())
         return plans[key]
 
     def _do_run(
@@ -85,6 +87,14 @@ class Sessions:
         metadata: Any,
     ) -> Any:
         """Replaces a session's `run` once its arguments are read: feeds are NumPy arrays by references to tensors."""
+        if buffers.asked_for():
+            fetches = buffers.fetched(session.graph, fetches)
+            if values := buffers.fed(session.graph, feeds):
+                feeds = buffers.without(session.graph, feeds, values)
+                run = functools.partial(
+                    self._do_run, original, session, handle, targets, fetches, feeds, options, metadata
+                )
+                return self._with_fed(original, session, targets, fetches, values, run)
         fed = sorted((reference.deref() for reference in feeds), key=lambda tensor: str(tensor.name))
         plan = self._plan(session.graph, fetches, targets, fed)
 
@@ -115,6 +125,42 @@ class Sessions:
         finally:
             state.changed |= plan.closure.written()
 
+    def _with_fed(
+        self,
+        original: Callable[..., Any],
+        session: Any,
+        targets: Sequence[Any],
+        fetches: Sequence[Any],
+        values: dict[str, Any],
+        run: Callable[[], Any],
+    ) -> Any:
+        """Runs a session whose variables have other values for the time of the run.
+
+        Args:
+            original: The session's `_do_run`.
+            session: The session.
+            targets: Operations that are run.
+            fetches: Tensors that are fetched.
+            values: The variables' values, by the names of their handle operations.
+            run: Runs it.
+        """
+        changed = Closure(fetches, targets, []).written() & values.keys()
+        if changed:
+            message = f"Session.run is fed a value for the variable {min(changed)!r}, and is to change it."
+            raise tf.errors.InvalidArgumentError(None, None, message)
+
+        def here(targets: Sequence[Any], fetches: Sequence[Any], feeds: Any) -> Any:
+            return original(session, None, list(targets), list(fetches), feeds, None, None)
+
+        state = self._states.setdefault(session, _SessionState())
+        variables = buffers.variables_of(session.graph)
+        before = state.values({name: variables[name] for name in values}, here)
+        state.put({name: (variables[name], value) for name, value in values.items()}, here)
+        try:
+            return run()
+        finally:
+            state.put({name: (variables[name], value) for name, value in before.items()}, here)
+
     def _step(
         self, plan: "_Plan", state: "_SessionState", run: Callable[..., Any], fed: Sequence[Any], feeds: Any
     ) -> dict[str, Any]:
@@ -133,7 +179,10 @@ class Sessions:
         graph = session.graph
         fetches = [graph.as_graph_element(name) for name in options.fetch]
         targets = [graph.as_graph_element(name) for name in options.target]
-        if self._plan(graph, fetches, targets, [graph.as_graph_element(name) for name in options.feed]).trains:
+        fed = [graph.as_graph_element(name) for name in options.feed]
+        if buffers.asked_for() and buffers.fed(graph, {tensor.ref(): None for tensor in fed}):
+            raise UnsupportedError("The session makes a callable that is fed a variable's value. Call Session.run.")
+        if self._plan(graph, fetches, targets, fed).trains:
             raise UnsupportedError(
                 "The session makes a callable that trains (Session.make_callable, or Keras in a graph of TensorFlow 1), which "
                 "is not distributed. Call Session.run, or train Keras models without disable_eager_execution()."
@@ -165,7 +214,7 @@ class _Plan:
     ):
         self.closure = Closure(fetches, targets, [tensor.name for tensor in fed])
         self.fetches, self.summaries = list(fetches), list[Any]()
-        self._graph = graph
+        self.graph = graph
         self._gradients = self.closure.last_gradients(calls)
         self.trains = bool(self._gradients)
         if self.trains:
@@ -173,7 +222,7 @@ class _Plan:
             self.closure = Closure(self.fetches, targets, [tensor.name for tensor in fed])
         self.inputs = sorted([*fed, *self.closure.local], key=_has_known_length)
         written = self.closure.written() if as_buffers else set()
-        themselves = {v._graph_element.name for name, v in plan_variables(self).items() if name in written}
+        themselves = {v._graph_element.name for name, v in buffers.variables_of(graph).items() if name in written}
         self.late = [tensor for tensor in fetches if tensor.name in themselves]
         early = [] if self.trains else self.closure.reads_of(written)
         self.early = [tensor for tensor in early if tensor.name not in themselves]
@@ -185,7 +234,7 @@ class _Plan:
         identities = {name: id(variable) for name, variable in variables.items()}
         if self._function is None or identities != self._made_for:
             step = step_function(
-                self._graph,
+                self.graph,
                 self.closure,
                 self.inputs,
                 self.fetches,
@@ -219,7 +268,7 @@ class _SessionState:
         unknown = [name for name in names if name not in self._stand_ins]
         wanted = [*unknown, *sorted(self.changed & self._stand_ins.keys())]
         if wanted:
-            variables = {**plan_variables(plan), **{name: v for name, (v, _) in self._stand_ins.items()}}
+            variables = {**buffers.variables_of(plan.graph), **{name: v for name, (v, _) in self._stand_ins.items()}}
             values = run((), [_value_of(variables, name) for name in wanted], {})
             with as_tensorflow_2():
                 for name, value in zip(wanted, values, strict=True):
@@ -231,6 +280,28 @@ class _SessionState:
         self.changed.clear()
         return {name: self._stand_ins[name][1] for name in names}
 
+    def values(self, variables: dict[str, Any], run: Callable[..., Any]) -> dict[str, np.ndarray]:
+        """Returns the newest values of variables, by the names of their handle operations."""
+        trained = {name for name in variables if self.newer and name in self._stand_ins}
+        others = [name for name in variables if name not in trained]
+        values = run((), [variables[name]._graph_element for name in others], {}) if others else []
+        with as_tensorflow_2():
+            return dict(zip(others, values, strict=True)) | {n: self._stand_ins[n][1].numpy() for n in trained}
+
+    def put(self, values: dict[str, tuple[Any, Any]], run: Callable[..., Any]) -> None:
+        """Sets variables, in the session and their stand-ins.
+
+        Args:
+            values: Variables and their values, by the names of their handle operations.
+            run: Runs the session.
+        """
+        pairs = values.values()
+        run([v.initializer for v, _ in pairs], (), {v.initializer.inputs[1].ref(): value for v, value in pairs})
+        with as_tensorflow_2():
+            for name, (_, value) in values.items():
+                if name in self._stand_ins:
+                    self._stand_ins[name][1].assign(value)
+
     def give(self, plan: _Plan, run: Callable[..., Any]) -> None:
         """Gives the session the newest values, if it is about to read one."""
         if not self.newer or not plan.closure.handles() & self._stand_ins.keys():
@@ -241,12 +312,12 @@ class _SessionState:
         self.newer = False
 
 
-def plan_variables(plan: _Plan) -> dict[str, Any]:
-    """Returns the variables of a plan's graph, by the names of their handle operations."""
-    graph = plan._graph
-    found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
-    # What `tf.assign` returns has the variable's handle and no initializer: reading it runs the assignment.
-    return {variable.handle.op.name: variable for variable in found if variable.initializer is not None}
+def _by_element(
+    original: Callable[..., Any], session: Any, handle: Any, fetches: Any, feeds: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if buffers.asked_for():
+        feeds = buffers.by_element(session.graph, feeds)
+    return original(session, handle, fetches, feeds, *args, **kwargs)
 
 
 def _by_name(tensors: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:

@@ -306,3 +306,31 @@ def session_summaries() -> Results:
             sums = [value.histo.sum for value in values[1:]]
             written.append([values[0].simple_value, values[1].histo.num, *sums, *labels[:3]])
         return {"history/written": np.array(written), **variables(session)}
+
+
+@case
+def session_feeds_variables() -> Results:
+    """Variables of the old kind, by themselves and by their names: fed while others train, and in a search along a line."""
+    v1.disable_resource_variables()
+    with tf.Graph().as_default(), v1.Session() as session:
+        net, rate = Net(), v1.Variable(0.2, trainable=False, name="rate")
+        table = v1.Variable(np.arange(4.0, dtype=np.float32), trainable=False)
+        looked_up = tf.gather(table, [1, 2])
+        step = v1.train.GradientDescentOptimizer(rate).minimize(net.loss)
+        weights, biases = v1.trainable_variables()[:2]
+        gradient = v1.gradients(net.loss, weights)[0]
+        session.run(v1.global_variables_initializer())
+        losses, searched = [], []
+        for epoch in range(EPOCHS):
+            for x, y in batches():
+                feeds = {net.x: x, net.y: y, "rate:0": 0.1 * epoch}
+                losses.append(session.run([net.loss, step], feeds)[0])
+            feeds, place = {net.x: x, net.y: y}, session.run(weights)
+            for _ in range(3):
+                loss, slope = session.run([net.loss, gradient], {**feeds, weights: place})
+                place = place - 0.5 * slope
+                searched.append([loss, *session.run([net.loss, rate], {**feeds, biases: np.ones(24), rate: 7.0})])
+            session.run(weights.assign(place))
+        looks = [session.run(looked_up, {table: np.full(4, 5.0)}), session.run(looked_up), session.run("rate:0")]
+        seen = np.concatenate([np.ravel(each) for each in (losses, searched, *looks)])
+        return {"history/seen": seen, **variables(session)}

@@ -1,0 +1,75 @@
+"""Variables of the old kind, which `disable_v2_behavior()` asks for: the buffer has the variable's name, and may be fed.
+
+A session that is given a value for such a variable computes with it, and leaves the buffer as it is. We give the graph
+variables of the new kind, whose name is a handle's, and of which a feed replaces a single read. So names are translated, and
+fed values are put into the variables for the time of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensorflow.python.ops import resource_variables_toggle
+
+_HANDLE = "VarHandleOp"
+_READ = "ReadVariableOp"
+
+
+def asked_for() -> bool:
+    """Returns whether the script asks for variables of the old kind."""
+    return not resource_variables_toggle._DEFAULT_USE_RESOURCE
+
+
+def variables_of(graph: Any) -> dict[str, Any]:
+    """Returns the variables of a graph, by the names of their handle operations."""
+    found = [v for name in graph.get_all_collection_keys() for v in graph.get_collection(name) if hasattr(v, "handle")]
+    # What `tf.assign` returns has the variable's handle and no initializer: reading it runs the assignment.
+    return {variable.handle.op.name: variable for variable in found if variable.initializer is not None}
+
+
+def by_element(graph: Any, feeds: Any) -> Any:
+    """Returns feeds of a session's `run` in which variables that are fed by name are fed by their values' tensors."""
+    if not isinstance(feeds, Mapping):
+        return feeds
+    return {_element(graph, key) if _names_variable(graph, key) else key: value for key, value in feeds.items()}
+
+
+def fetched(graph: Any, tensors: Sequence[Any]) -> list[Any]:
+    """Returns fetched tensors, the values of variables in the places of their handles."""
+    return [_element(graph, tensor) if tensor.op.type == _HANDLE else tensor for tensor in tensors]
+
+
+def fed(graph: Any, feeds: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns the values of fed variables, by the names of their handle operations.
+
+    Args:
+        graph: The session's.
+        feeds: NumPy arrays by references to tensors.
+    """
+    reads = [reference for reference in feeds if reference.deref().op.type == _READ]
+    if not reads:
+        return {}
+    names = {variable._graph_element.name: name for name, variable in variables_of(graph).items()}
+    known = {reference: names.get(reference.deref().name) for reference in reads}
+    return {name: feeds[reference] for reference, name in known.items() if name is not None}
+
+
+def without(graph: Any, feeds: Mapping[Any, Any], names: Mapping[str, Any]) -> dict[Any, Any]:
+    """Returns the feeds of all tensors but the values of these variables."""
+    variables = variables_of(graph)
+    values = {variables[name]._graph_element.ref() for name in names}
+    return {reference: value for reference, value in feeds.items() if reference not in values}
+
+
+def _names_variable(graph: Any, key: Any) -> bool:
+    if not isinstance(key, str):
+        return False
+    try:
+        return bool(graph.as_graph_element(key, allow_operation=False).op.type == _HANDLE)
+    except (KeyError, ValueError):
+        return False
+
+
+def _element(graph: Any, key: Any) -> Any:
+    """Returns the tensor of a variable's value, for its handle or the handle's name; what is given if there is no variable."""
+    variable = variables_of(graph).get(graph.as_graph_element(key, allow_operation=False).op.name)
+    return key if variable is None else variable._graph_element
