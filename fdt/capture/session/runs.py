@@ -94,7 +94,7 @@ class Sessions:
                 run = functools.partial(
                     self._do_run, original, session, handle, targets, fetches, feeds, options, metadata
                 )
-                return self._with_fed(original, session, targets, fetches, values, run)
+                return self._with_fed(original, session, targets, fetches, values, again)
         fed = sorted((reference.deref() for reference in feeds), key=lambda tensor: str(tensor.name))
         plan = self._plan(session.graph, fetches, targets, fed)
 
