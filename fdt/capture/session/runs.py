@@ -91,7 +91,7 @@ class Sessions:
             fetches = buffers.fetched(session.graph, fetches)
             if values := buffers.fed(session.graph, feeds):
                 feeds = buffers.without(session.graph, feeds, values)
-                run = functools.partial(
+                again = functools.partial(
                     self._do_run, original, session, handle, targets, fetches, feeds, options, metadata
                 )
                 return self._with_fed(original, session, targets, fetches, values, again)
