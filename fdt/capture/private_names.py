@@ -81,6 +81,7 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_OPS}.variables": "default_variable_creator_v2",
 }
 KERAS: Mapping[str, str] = {
+    "keras.src.backend.tensorflow.nn": "_get_logits",
     "keras.src.backend.tensorflow.trainer": (
         "TFEpochIterator TensorFlowTrainer TensorFlowTrainer.__init__ TensorFlowTrainer._maybe_symbolic_build "
         "TensorFlowTrainer.fit TensorFlowTrainer.make_train_function TensorFlowTrainer.train_on_batch "
@@ -99,6 +100,7 @@ KERAS: Mapping[str, str] = {
     "keras.src.utils.python_utils": "is_default",
 }
 KERAS_2: Mapping[str, str] = {
+    "tf_keras.src.backend": "_get_logits",
     "tf_keras.src.engine.data_adapter": (
         "get_data_handler train_validation_split unpack_x_y_sample_weight TensorLikeDataAdapter.slice_inputs "
         "DataHandler.catch_stop_iteration"

@@ -71,6 +71,8 @@ class Watch:
         changed_objects: Those of them that plain Python may have in one call alone, as where a function keeps what it has made.
         taken: The effect among these that cannot be undone; None if there is none.
         is_on: Whether a step is traced now.
+        drawn: Generators that have drawn numbers meanwhile, with their states before: in the step's Python, or in another
+            thread, as where a pipeline makes the next elements.
         functions: The tf.functions that the step called and that changed the script's objects, as each trace of theirs does
             and no call after it.
     """
@@ -89,6 +91,7 @@ class Watch:
         self.changed_objects: list[str] = []
         self.taken: str | None = None
         self.is_on = False
+        self.drawn: list[tuple[Generator, Any]] = []
         self.functions: list[Any] = []
         self._given = given
         self._seen: set[Any] = set()
@@ -130,6 +133,12 @@ class Watch:
             self.effects.append(f"it prints {printed.getvalue().splitlines()[0]!r}")
         if any(effect.endswith(_DRAWS) for effect in self.effects):
             set_state(_OF_RANDOM, before)
+
+    def take_back_draws(self) -> str | None:
+        """Sets generators that have drawn to their states before; returns the side effect, None if none has drawn."""
+        for generator, before in self.drawn:
+            set_state(generator, before)
+        return _DRAWS if self.drawn else None
 
     def changed(self) -> list[Place]:
         """Returns the places whose value differs from the one that was read."""
@@ -289,10 +298,7 @@ class Watch:
                 self._contents.setdefault(id(value), (what, Contents(value)))
 
     def _compare(self) -> None:
-        for generator, before in self._generators.values():
-            if not is_at(generator, before):
-                set_state(generator, before)
-                self.effects.append(_DRAWS)
+        self.drawn = [each for each in self._generators.values() if not is_at(*each)]
         for function, num_computed in self._caches.values():
             if function.cache_info().misses != num_computed:
                 function.cache_clear()

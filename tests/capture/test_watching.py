@@ -2,6 +2,7 @@
 
 import collections
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,10 +65,11 @@ def _watched(function: Callable[[], Any]) -> Watch:
 @pytest.mark.parametrize("function", [_numpy, _random, _own])
 def test_numbers_that_are_drawn_are_an_effect_and_are_drawn_again(function: Callable[[], Any]) -> None:
     watch = _watched(function)
-    assert [effect for effect in watch.effects if "draws random numbers in Python" in effect]
+    effects = [*watch.effects, watch.take_back_draws() or ""]
+    assert [effect for effect in effects if "draws random numbers in Python" in effect]
     assert watch.taken is None
     before = random.getstate(), np.random.get_state()[2], _OWN.bit_generator.state
-    _watched(function)
+    _watched(function).take_back_draws()
     assert (random.getstate(), np.random.get_state()[2], _OWN.bit_generator.state) == before
 
 
@@ -147,3 +149,20 @@ def test_objects_that_a_step_makes_are_its_own() -> None:
 
 def test_a_name_of_an_enclosing_function_is_seen() -> None:
     assert _watched(_nonlocal()).effects == ["it changes count"]
+
+
+def test_numbers_that_another_thread_draws_are_not_taken_back_by_themselves() -> None:
+    def by_another() -> None:
+        thread = threading.Thread(target=_numpy)
+        thread.start()
+        thread.join()
+
+    np.random.seed(1)
+    first, second = np.random.normal(), np.random.normal()
+    np.random.seed(1)
+    watch = _watched(by_another)
+    assert len(watch.drawn) == 1
+    assert not watch.effects
+    assert np.random.normal() == second
+    watch.take_back_draws()
+    assert np.random.normal() == first

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
+from tf_keras.src import backend
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 from tf_keras.src.mixed_precision.loss_scale_optimizer import LossScaleOptimizer, LossScaleOptimizerV3
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
@@ -13,6 +14,7 @@ from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 from tf_keras.src.utils import metrics_utils
 
 from fdt.base.patch import Patches
+from fdt.capture.step.eager import probabilities
 from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
 
@@ -73,6 +75,7 @@ class StepHooks:
         rate = vars(_BaseOptimizer)["learning_rate"]
         patches.set(_BaseOptimizer, "learning_rate", property(self._learning_rate(rate.fget), rate.fset))
         patches.wrap(OptimizerV2, "_decayed_lr", self._decayed_rate)
+        patches.wrap(backend, "_get_logits", probabilities)
 
     def _apply_gradients(
         self, original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any

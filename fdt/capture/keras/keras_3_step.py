@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras.src.backend.tensorflow import nn
 from keras.src.metrics.metric import Metric
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -11,6 +12,7 @@ from keras.src.random.seed_generator import SeedGenerator
 from keras.src.trainers.compile_utils import CompileMetrics
 
 from fdt.base.patch import Patches
+from fdt.capture.step.eager import probabilities
 from fdt.capture.step.observer import OptimizerParts, StepObserver
 from fdt.capture.step.variables import tf_variables
 
@@ -37,6 +39,7 @@ class StepHooks:
             if "update_state" in vars(metric_class):
                 patches.wrap(metric_class, "update_state", self._update_metric)
         patches.wrap(SeedGenerator, "next", self._next_seed)
+        patches.wrap(nn, "_get_logits", probabilities)
 
     def _apply(self, original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
         seen = self._seen

@@ -133,10 +133,10 @@ class TracedRun(abc.ABC):
                     "run_eagerly=False and decide by operations (tf.where, tf.cond); print by tf.print, or look at losses and "
                     "metrics in a callback."
                 ) from None
-        if watch.effects:
+        if effect := next(iter(watch.effects), watch.take_back_draws()):
             raise UnsupportedError(
                 f"The model is compiled with run_eagerly=True, and its step does in Python what would be done once only: "
-                f"{watch.effects[0]}. Compile it with run_eagerly=False, and do that in a callback."
+                f"{effect}. Compile it with run_eagerly=False, and do that in a callback."
             )
 
     def _learning_rate_factor(self) -> Callable[[tf.Tensor], tf.Tensor] | None:

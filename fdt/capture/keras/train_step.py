@@ -11,6 +11,7 @@ from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.version import KerasVersion
 from fdt.capture.step.draws import States, as_before, replayed, states
+from fdt.capture.step.eager import eagerly
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
@@ -44,7 +45,8 @@ def trace_train_step(
         own = keras.has_own_step(model)
         seen = StepObserver(config, hook_imported, keras.metrics(model), scale_learning_rate, own)
         once = keras.is_traced_once(model)
-        return StepTrace(config, seen, once=once).trace(keras.converted(model.train_step), element)
+        step = keras.converted(model.train_step)
+        return StepTrace(config, seen, once=once).trace(eagerly(step) if model.run_eagerly else step, element)
 
     return for_any_rows(traced, element, rows)
 

@@ -11,15 +11,14 @@ import tensorflow as tf
 
 from fdt.capture.loop.elements import ElementTensor
 from fdt.capture.loop.pending import PendingTensor, resolved
-
-NAMES = ("_keras_logits", "_keras_mask")
+from fdt.capture.step.conversion import ATTACHED
 
 
 def attached(tensor: Any) -> dict[str, Any]:
     """Returns the tensors attached to a tensor, by attribute name; {} for any other value."""
     if not tf.is_tensor(tensor) or isinstance(tensor, tf.Variable | ElementTensor):
         return {}
-    found = {name: getattr(resolved(tensor), name, None) for name in NAMES}
+    found = {name: getattr(resolved(tensor), name, None) for name in ATTACHED}
     return {name: value for name, value in found.items() if tf.is_tensor(value)}
 
 

@@ -14,6 +14,7 @@ from fdt.capture.loop.nests import leaves_of, put_into, structure_of
 from fdt.capture.loop.observation import Observer
 from fdt.capture.loop.outlined_trace import (
     Call,
+    DrawsError,
     FirstCallError,
     SetsError,
     StaysError,
@@ -38,6 +39,8 @@ from fdt.script.outline.sites import Runner
 _MAX_TRACES, _CALLS_PER_TRACE = 16, 3
 # The most traces that a step keeps.
 _MAX_KEPT = 16
+# How often a step is traced while random numbers are drawn, perhaps by another thread.
+_TRACES_WITH_DRAWS = 3
 _DATA, _UNKNOWN = object(), object()
 _NUMBERS = (int, float)
 # Kinds of numbers that may be computed again, since that draws no random numbers.
@@ -299,10 +302,24 @@ class _Step:
         return traced
 
     def _trace(self, call: Call, kinds: Kinds, num_seeds: int = 0) -> Traced:
-        traced = trace(self.site, call, lambda: self._values(call.lifted), kinds, num_seeds)
+        traced = self._traced_quietly(
+            lambda: trace(self.site, call, lambda: self._values(call.lifted), kinds, num_seeds)
+        )
         # Gradients may be added up, and applied in later steps.
         self._observer.take_for_training(traced.graph)
         return traced
+
+    def _traced_quietly(self, trace: Callable[[], Traced]) -> Traced:
+        """Returns a trace during which no other thread drew random numbers: pipelines do until they are far enough ahead."""
+        first: DrawsError | None = None
+        for _ in range(_TRACES_WITH_DRAWS):
+            try:
+                return trace()
+            except DrawsError as error:
+                first = first or error
+        assert first is not None
+        first.watch.take_back_draws()
+        raise first
 
     def _beside(self, traced: Traced) -> list[Any]:
         """Returns the values that are passed to a step after its arguments."""

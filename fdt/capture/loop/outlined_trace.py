@@ -9,13 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from fdt.capture.contents import Contents
-from fdt.capture.loop.attached import NAMES, attach
+from fdt.capture.loop.attached import attach
 from fdt.capture.loop.carried import Carried
 from fdt.capture.loop.created import created_at_once
 from fdt.capture.loop.nests import leaves_of, packed
 from fdt.capture.loop.results import Kinds, Results
 from fdt.capture.places import Argument, Place
 from fdt.capture.step import seeds
+from fdt.capture.step.conversion import ATTACHED
+from fdt.capture.step.eager import eager
 from fdt.capture.step.unseen import unseen
 from fdt.capture.traces import forget, named
 from fdt.capture.watching import Watch
@@ -30,6 +32,14 @@ _MAKES_VARIABLES = "tf.function only supports singleton tf.Variables"
 
 class StaysError(Exception):
     """A step cannot be made a tf.function."""
+
+
+class DrawsError(StaysError):
+    """Random numbers were drawn in Python while a step was traced: by the step, or by another thread in the meantime."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__("it draws random numbers in Python")
+        self.watch = watch
 
 
 class SetsError(Exception):
@@ -169,7 +179,7 @@ class _Tracing:
             self.stale.update(call.set_by_step())
             return dict(bound)
 
-        with own_seeds.taken(), unseen(), created_at_once():
+        with own_seeds.taken(), unseen(), created_at_once(), eager():
             after, values_set = self.carried.traced(step, call.lifted, of_lifted)
         self.num_seeds = own_seeds.count
         self.changed = [name for name, before in contents.items() if not before.are_as_before()]
@@ -197,11 +207,23 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
 
     Raises:
         StaysError: It cannot be a tf.function.
+        DrawsError: Random numbers were drawn in Python.
         SetsError: It changes a value that Python computes beforehand.
         FirstCallError: It makes variables, has functions traced, or changes objects in place.
         UnsupportedError: The trace has taken an element of the script's iterator.
     """
     tracing = _Tracing(site, call, kinds)
+    try:
+        return _traced(tracing, site, call, lifted, num_seeds)
+    except DrawsError:
+        raise
+    except Exception:
+        tracing.watch.take_back_draws()
+        raise
+
+
+def _traced(tracing: _Tracing, site: Site, call: Call, lifted: Callable[[], Sequence[Any]], num_seeds: int) -> Traced:
+    """See `trace`."""
 
     def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
         return tracing.run(tensors)
@@ -231,6 +253,8 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
         )
     if len(watch.effects) > len(watch.changed_objects):
         raise StaysError(watch.effects[0])
+    if watch.drawn:
+        raise DrawsError(watch)
     if watch.changed_objects:
         raise ChangesError(watch.changed_objects[0])
     return Traced(
@@ -284,7 +308,7 @@ def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Ma
     if place not in data:
         return leaf
     tensor = next(values)
-    return attach(tensor, {name: next(values) for name in NAMES if (*place, name) in data})
+    return attach(tensor, {name: next(values) for name in ATTACHED if (*place, name) in data})
 
 
 def value_or_none(compute: Callable[[], Any]) -> Any:

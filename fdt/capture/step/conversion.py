@@ -8,6 +8,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.composite_tensor import CompositeTensor
 
+# What Keras's layers attach to their outputs.
+ATTACHED = ("_keras_logits", "_keras_mask")
+# Operations before which Keras's crossentropies look for logits.
+_MAKES_PROBABILITIES = ("Softmax", "Sigmoid")
+
 
 def as_declared(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -25,7 +30,8 @@ def as_declared(
 def as_given(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns arguments as a tf.function's Python gets them: as its signature declares them, and arrays as tensors."""
     converted: tuple[tuple[Any, ...], dict[str, Any]] = tf.nest.map_structure(
-        lambda value: tf.convert_to_tensor(value) if _is_array(value) else value, as_declared(function, args, kwargs)
+        lambda value: tf.convert_to_tensor(value) if _is_array(value) else _without_origin(value),
+        as_declared(function, args, kwargs),
     )
     return converted
 
@@ -47,10 +53,18 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "__array__") and not is_other
 
 
+def _without_origin(value: Any) -> Any:
+    """Returns a tensor without what Keras finds at it or before it, which does not go in or out of a tf.function."""
+    if not tf.is_tensor(value) or tf.executing_eagerly() or isinstance(value, tf.Variable | CompositeTensor):
+        return value
+    is_known = any(hasattr(value, name) for name in ATTACHED) or value.op.type in _MAKES_PROBABILITIES
+    return tf.identity(value) if is_known else value
+
+
 def _as_output(value: Any) -> Any:
     # TensorFlow's variables are composite tensors.
     if isinstance(value, tf.Variable):
         return tf.convert_to_tensor(value)
     if value is None or tf.is_tensor(value) or isinstance(value, tf.TensorArray | tf.Operation | CompositeTensor):
-        return value
+        return _without_origin(value)
     return tf.convert_to_tensor(value)

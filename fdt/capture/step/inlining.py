@@ -9,6 +9,7 @@ from tensorflow.python.autograph.impl.api import do_not_convert
 from tensorflow.python.eager.polymorphic_function import autograph_util
 
 from fdt.capture.step.conversion import as_given, as_returned
+from fdt.capture.step.eager import eager
 from fdt.capture.step.seeds import none_taken
 from fdt.program.holes import current_holes
 
@@ -17,7 +18,7 @@ def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: A
     """Calls a tf.function's Python in a step's trace: an earlier trace has no holes, and only top-level holes are found."""
     if current_holes() is None:
         return original(function, *args, **kwargs)
-    with none_taken():
+    with none_taken(), eager(False):
         return as_returned(in_graph(function)(*args, **kwargs))
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -423,6 +424,64 @@ def eager_metrics_of_each_epoch() -> Results:
         SETTINGS.scale *= 0.9
         means.append([float(mean.result()), float(accuracy.result())])
     return outcome(model, optimizer, means=means)
+
+
+@case
+def eager_probabilities() -> Results:
+    """Where Keras finds a softmax it computes with what that was given: not of an eager tensor, nor through a tf.function."""
+    last, hidden = mlp(), mlp()
+    optimizer, pairs_of = keras.optimizers.SGD(1e-3), keras.losses.BinaryCrossentropy()
+    loss_of, within = (
+        keras.losses.SparseCategoricalCrossentropy(),
+        tf.function(keras.losses.SparseCategoricalCrossentropy()),
+    )
+
+    @tf.function
+    def right(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.softmax(200.0 * hidden(x))
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, tf.nn.softmax(200.0 * last(x))) + within(y, tf.nn.softmax(200.0 * last(x)))
+            loss += loss_of(y, right(x)) + loss_of(y, hidden(50.0 * x))
+        optimizer.apply_gradients(zip(tape.gradient(loss, last.trainable_weights), last.trainable_weights, strict=True))
+        return loss
+
+    losses = []
+    for _ in range(EPOCHS):
+        for x, y in batches():
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, tf.nn.softmax(200.0 * last(x))) + loss_of(y, right(x))
+                loss += pairs_of(tf.one_hot(y, 10), tf.sigmoid(300.0 * last(x)))
+            optimizer.apply_gradients(
+                zip(tape.gradient(loss, last.trainable_weights), last.trainable_weights, strict=True)
+            )
+            losses += [float(loss), float(step(x, y))]
+    return outcome(last, optimizer, loss=losses)
+
+
+@case
+def eager_beside_a_pipeline_that_draws() -> Results:
+    """The next elements are made in a thread, with NumPy's random numbers, while the step is traced."""
+    model, optimizer, random_numbers = mlp(), keras.optimizers.SGD(0.1), np.random
+
+    def drawn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        x, y = digits(NUM)
+        while True:
+            rows = random_numbers.permutation(NUM)[:BATCH]
+            yield x[rows], y[rows]
+
+    specs = tf.TensorSpec([BATCH, 64]), tf.TensorSpec([BATCH], tf.int64)
+    losses, loss_of = [], cross_entropy()
+    for x, y in tf.data.Dataset.from_generator(drawn, output_signature=specs).prefetch(8).take(12):
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights, strict=True)
+        )
+        losses.append(float(loss))
+    return outcome(model, optimizer, loss=losses)
 
 
 @case
