@@ -9,6 +9,7 @@ from tensorflow.python.eager import context
 from fdt.base.config import RunConfig
 from fdt.capture.keras.opening import _asynchronous, _synchronous, apart, other_numbers, own_views, turns
 from fdt.capture.step.traced_step import TracedStep
+from fdt.capture.watching import Watch
 from fdt.v1 import program_pb2
 
 
@@ -40,7 +41,7 @@ def test_who_takes_turns_is_told(mode: str, workers: int, watched: bool) -> None
     assert "the workers take turns" in line
 
 
-def _drawing(draw: Any, **plain: bool) -> TracedStep:
+def _drawing(draw: Any, **plain: Any) -> TracedStep:
     graph = tf.function(draw).get_concrete_function().graph
     traced = TracedStep(program_pb2.StepProgram(), [], {}, set(), graph, is_random=True)
     vars(traced).update(plain)
@@ -66,6 +67,9 @@ def test_who_draws_other_numbers_than_plain_python_is_told() -> None:
     compiled.program.computation.compiled = True
     (line,) = other_numbers(alone, compiled)
     assert "jit_compile=True" in line
+    (line,) = other_numbers(alone, _drawing(counting, watch=Watch()))
+    assert "run_eagerly=True" in line
+    assert not other_numbers(alone, _drawing(stateless, watch=Watch()))
 
 
 def test_who_draws_without_a_seed_is_told_why_two_runs_differ() -> None:
