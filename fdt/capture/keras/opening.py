@@ -90,7 +90,7 @@ def other_numbers(config: RunConfig, traced: TracedStep) -> list[str]:
     if traced.watch is not None and (traced.random_states or counting_draws(traced.graph)):
         lines.append(
             "warning: run_eagerly=True: in plain python each operation of tf.random begins from a seed of its own whenever it "
-            "runs; the pool's workers draw other numbers. keras.random with a SeedGenerator, or run_eagerly=False, draws the same"
+            "runs; the pool's workers draw other numbers. keras.random with a SeedGenerator draws plain python's"
         )
     counting = counting_draws(traced.graph) if traced.is_any_size else []
     if config.mode == "sync" and config.num_workers > 1 and counting:
