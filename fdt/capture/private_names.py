@@ -75,6 +75,7 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_OPS}.gen_summary_ops": "write_summary flush_summary_writer",
     f"{_OPS}.gradients_util": "_GradientsHelper",
     f"{_OPS}.handle_data_util": "copy_handle_data create_handle_data get_resource_handle_data set_handle_data",
+    f"{_OPS}.ref_variable": "default_variable_creator",
     f"{_OPS}.resource_variable_ops": "BaseResourceVariable ResourceVariable",
     f"{_OPS}.resource_variables_toggle": "resource_variables_enabled _DEFAULT_USE_RESOURCE",
     f"{_OPS}.summary_ops_v2": "should_record_summaries",

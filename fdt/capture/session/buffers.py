@@ -5,18 +5,33 @@ variables of the new kind, whose name is a handle's, and of which a feed replace
 fed values are put into the variables for the time of a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.ops import resource_variables_toggle
 
 _HANDLE = "VarHandleOp"
 _READ = "ReadVariableOp"
+_MARK = "_fdt_is_buffer"
 
 
 def asked_for() -> bool:
     """Returns whether the script asks for variables of the old kind."""
     return not resource_variables_toggle._DEFAULT_USE_RESOURCE
+
+
+def noted(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Makes a variable of TensorFlow 1's, and marks it if the script would get a buffer; Keras's are of the new kind anyway."""
+    variable = make(*args, **kwargs)
+    if asked_for() and not tf.executing_eagerly():
+        setattr(variable, _MARK, True)
+    return variable
+
+
+def buffers_of(graph: Any) -> dict[str, Any]:
+    """Returns those variables of a graph that are buffers in plain python, by the names of their handle operations."""
+    return {name: variable for name, variable in variables_of(graph).items() if hasattr(variable, _MARK)}
 
 
 def variables_of(graph: Any) -> dict[str, Any]:
@@ -48,7 +63,7 @@ def fed(graph: Any, feeds: Mapping[Any, Any]) -> dict[str, Any]:
     reads = [reference for reference in feeds if reference.deref().op.type == _READ]
     if not reads:
         return {}
-    names = {variable._graph_element.name: name for name, variable in variables_of(graph).items()}
+    names = {variable._graph_element.name: name for name, variable in buffers_of(graph).items()}
     known = {reference: names.get(reference.deref().name) for reference in reads}
     return {name: feeds[reference] for reference, name in known.items() if name is not None}
 
@@ -71,5 +86,5 @@ def _names_variable(graph: Any, key: Any) -> bool:
 
 def _element(graph: Any, key: Any) -> Any:
     """Returns the tensor of a variable's value, for its handle or the handle's name; what is given if there is no variable."""
-    variable = variables_of(graph).get(graph.as_graph_element(key, allow_operation=False).op.name)
+    variable = buffers_of(graph).get(graph.as_graph_element(key, allow_operation=False).op.name)
     return key if variable is None else variable._graph_element

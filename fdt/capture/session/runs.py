@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, resource_variables_toggle
+from tensorflow.python.ops import control_flow_v2_toggles, gradients_util, ref_variable, resource_variables_toggle
 
 from fdt.base.patch import Patches
 from fdt.capture.behaviour import as_tensorflow_2
@@ -49,6 +49,7 @@ class Sessions:
         patches.wrap(BaseSession, "_run", _by_element)
         patches.wrap(BaseSession, "_do_run", self._do_run)
         patches.wrap(BaseSession, "_make_callable_from_options", self._make_callable)
+        patches.wrap(ref_variable, "default_variable_creator", buffers.noted)
         # The old kinds of variables and loops cannot be shared with workers; the new ones compute the same.
         patches.wrap(resource_variables_toggle, "resource_variables_enabled", lambda original: True)
         patches.wrap(control_flow_v2_toggles, "disable_control_flow_v2", lambda original: None)

@@ -331,6 +331,11 @@ def session_feeds_variables() -> Results:
                 place = place - 0.5 * slope
                 searched.append([loss, *session.run([net.loss, rate], {**feeds, biases: np.ones(24), rate: 7.0})])
             session.run(weights.assign(place))
+        # What TensorFlow 2 makes is no buffer, there either: a feed takes the place of one read.
+        new = tf.Variable(2.0, name="new")
+        session.run(new.initializer)
+        doubled = new * 2.0
+        searched[-1].append(session.run(doubled, {new: 5.0}))
         looks = [session.run(looked_up, {table: np.full(4, 5.0)}), session.run(looked_up), session.run("rate:0")]
-        seen = np.concatenate([np.ravel(each) for each in (losses, searched, *looks)])
+        seen = np.concatenate([np.ravel(each) for each in (losses, *searched, *looks)])
         return {"history/seen": seen, **variables(session)}
