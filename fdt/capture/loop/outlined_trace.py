@@ -1,5 +1,6 @@
 """Traces a step of an eager loop, which `fdt.script.outline` has made a function, as a tf.function of tensors."""
 
+import contextlib
 import dataclasses
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -213,17 +214,20 @@ def trace(site: Site, call: Call, lifted: Callable[[], Sequence[Any]], kinds: Ki
         UnsupportedError: The trace has taken an element of the script's iterator.
     """
     tracing = _Tracing(site, call, kinds)
-    try:
-        return _traced(tracing, site, call, lifted, num_seeds)
-    except DrawsError:
-        raise
-    except Exception:
-        tracing.watch.take_back_draws()
-        raise
+    watch = tracing.watch
+    with contextlib.ExitStack() as failed:
+        failed.callback(watch.take_back_draws)
+        traced = _traced(tracing, site, call, lifted, num_seeds)
+        failed.pop_all()
+    if watch.drawn:
+        raise DrawsError(watch)
+    if watch.changed_objects:
+        raise ChangesError(watch.changed_objects[0])
+    return traced
 
 
 def _traced(tracing: _Tracing, site: Site, call: Call, lifted: Callable[[], Sequence[Any]], num_seeds: int) -> Traced:
-    """See `trace`."""
+    """See `trace`; draws and changes of objects are not looked at."""
 
     def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
         return tracing.run(tensors)
@@ -253,10 +257,6 @@ def _traced(tracing: _Tracing, site: Site, call: Call, lifted: Callable[[], Sequ
         )
     if len(watch.effects) > len(watch.changed_objects):
         raise StaysError(watch.effects[0])
-    if watch.drawn:
-        raise DrawsError(watch)
-    if watch.changed_objects:
-        raise ChangesError(watch.changed_objects[0])
     return Traced(
         function,
         graph,

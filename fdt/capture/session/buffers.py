@@ -53,26 +53,18 @@ def fetched(graph: Any, tensors: Sequence[Any]) -> list[Any]:
     return [_element(graph, tensor) if tensor.op.type == _HANDLE else tensor for tensor in tensors]
 
 
-def fed(graph: Any, feeds: Mapping[Any, Any]) -> dict[str, Any]:
-    """Returns the values of fed variables, by the names of their handle operations.
+def split(graph: Any, feeds: Mapping[Any, Any]) -> tuple[dict[str, tuple[Any, Any]], dict[Any, Any]]:
+    """Returns the fed variables with their values, by the names of their handle operations, and the feeds of other tensors.
 
     Args:
         graph: The session's.
         feeds: NumPy arrays by references to tensors.
     """
-    reads = [reference for reference in feeds if reference.deref().op.type == _READ]
-    if not reads:
-        return {}
-    names = {variable._graph_element.name: name for name, variable in buffers_of(graph).items()}
-    known = {reference: names.get(reference.deref().name) for reference in reads}
-    return {name: feeds[reference] for reference, name in known.items() if name is not None}
-
-
-def without(graph: Any, feeds: Mapping[Any, Any], names: Mapping[str, Any]) -> dict[Any, Any]:
-    """Returns the feeds of all tensors but the values of these variables."""
-    variables = variables_of(graph)
-    values = {variables[name]._graph_element.ref() for name in names}
-    return {reference: value for reference, value in feeds.items() if reference not in values}
+    if not any(reference.deref().op.type == _READ for reference in feeds):
+        return {}, dict(feeds)
+    variables = {variable._graph_element.ref(): (name, variable) for name, variable in buffers_of(graph).items()}
+    fed = {variables[each][0]: (variables[each][1], value) for each, value in feeds.items() if each in variables}
+    return fed, {each: value for each, value in feeds.items() if each not in variables}
 
 
 def _names_variable(graph: Any, key: Any) -> bool:

@@ -90,12 +90,12 @@ class Sessions:
         """Replaces a session's `run` once its arguments are read: feeds are NumPy arrays by references to tensors."""
         if buffers.asked_for():
             fetches = buffers.fetched(session.graph, fetches)
-            if values := buffers.fed(session.graph, feeds):
-                feeds = buffers.without(session.graph, feeds, values)
+            variables, feeds = buffers.split(session.graph, feeds)
+            if variables:
                 again = functools.partial(
                     self._do_run, original, session, handle, targets, fetches, feeds, options, metadata
                 )
-                return self._with_fed(original, session, targets, fetches, values, again)
+                return self._with_fed(original, session, targets, fetches, variables, again)
         fed = sorted((reference.deref() for reference in feeds), key=lambda tensor: str(tensor.name))
         plan = self._plan(session.graph, fetches, targets, fed)
 
@@ -132,7 +132,7 @@ class Sessions:
         session: Any,
         targets: Sequence[Any],
         fetches: Sequence[Any],
-        values: dict[str, Any],
+        fed: dict[str, tuple[Any, Any]],
         run: Callable[[], Any],
     ) -> Any:
         """Runs a session whose variables have other values for the time of the run.
@@ -142,10 +142,10 @@ class Sessions:
             session: The session.
             targets: Operations that are run.
             fetches: Tensors that are fetched.
-            values: The variables' values, by the names of their handle operations.
+            fed: The variables and these values, by the names of their handle operations.
             run: Runs it.
         """
-        changed = Closure(fetches, targets, []).written() & values.keys()
+        changed = Closure(fetches, targets, []).written() & fed.keys()
         if changed:
             message = f"Session.run is fed a value for the variable {min(changed)!r}, and is to change it."
             raise tf.errors.InvalidArgumentError(None, None, message)
@@ -154,13 +154,12 @@ class Sessions:
             return original(session, None, list(targets), list(fetches), feeds, None, None)
 
         state = self._states.setdefault(session, _SessionState())
-        variables = buffers.variables_of(session.graph)
-        before = state.values({name: variables[name] for name in values}, here)
-        state.put({name: (variables[name], value) for name, value in values.items()}, here)
+        before = state.values({name: variable for name, (variable, _) in fed.items()}, here)
+        state.put(fed, here)
         try:
             return run()
         finally:
-            state.put({name: (variables[name], value) for name, value in before.items()}, here)
+            state.put({name: (fed[name][0], value) for name, value in before.items()}, here)
 
     def _step(
         self, plan: "_Plan", state: "_SessionState", run: Callable[..., Any], fed: Sequence[Any], feeds: Any
@@ -181,7 +180,7 @@ class Sessions:
         fetches = [graph.as_graph_element(name) for name in options.fetch]
         targets = [graph.as_graph_element(name) for name in options.target]
         fed = [graph.as_graph_element(name) for name in options.feed]
-        if buffers.asked_for() and buffers.fed(graph, {tensor.ref(): None for tensor in fed}):
+        if buffers.asked_for() and buffers.split(graph, {tensor.ref(): None for tensor in fed})[0]:
             raise UnsupportedError("The session makes a callable that is fed a variable's value. Call Session.run.")
         if self._plan(graph, fetches, targets, fed).trains:
             raise UnsupportedError(

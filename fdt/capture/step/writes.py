@@ -148,7 +148,8 @@ def written_before(graph: Any, holes: Mapping[str, Collection[int]]) -> Any | No
         if "Call" not in mark.type or mark.get_attr("f").name not in holes:
             continue
         by = {name for name, handle in handles.items() if id(handle) in holes[mark.get_attr("f").name]}
-        for operation in map(graph.get_operation_by_name, behind(mark)):
+        # The hole of a learning rate has no gradients.
+        for operation in map(graph.get_operation_by_name, behind(mark) if by else ()):
             for name in by & {tensor.name for tensor in operation.inputs}:
                 # TensorFlow has whatever reads a variable wait for the last write before it.
                 if any(_writes(before, name, library) for before in operation.control_inputs):
