@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from async_rows import ALL_MODELS, BOUNDS, COMPUTE_BOUND, ROWS, STOCK, best_variant
-from rate_tables import Comparison, failures, good, heading, rate_by_round, rates, ratios
-from record import Content
+from rate_tables import Comparison, failures, good, rate_by_round, rates, ratios
+from record import Content, heading
 from rows import MODELS
 from tables import spread, table
 

@@ -24,7 +24,7 @@ from lab.network import Network
 from lab.peers import horovod
 from lab.pool import Lab
 from processes import ROOT, Finished, fdt, python, readable, run
-from record import Content, Record
+from record import Content, Record, heading
 from rows import models_path
 from tables import spread, table
 
@@ -112,7 +112,6 @@ def markdown(content: Content) -> str:
         ]
         for e in done
     ]
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     settings = content["settings"]
     on_their_own = (
         f" Hosts of the laboratory, of 1 Gbit/s, have {settings['cores']:g} of a core each, the script has what is left; plain "
@@ -121,8 +120,7 @@ def markdown(content: Content) -> str:
         else ""
     )
     return (
-        f"# Folders of JPEGs\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Folders of JPEGs\n\n{heading(content)}\n\n"
         f"{settings['images']} made JPEGs of 224 x 224, read by `image_dataset_from_directory` in batches of "
         f"{settings['batch']}, 3 epochs, the first of which does not count (it does for bytes). "
         f"Medians (least–most) of {settings['rounds']} rounds. Script, pool and workers share the machine's "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import ROOT, fdt, pss_bytes, python, readable, run, tree
-from record import Content, Record
+from record import Content, Record, heading
 from tables import table
 
 SCRIPT = "benchmarks/models/large_data.py"
@@ -72,11 +72,9 @@ def markdown(content: Content) -> str:
         ]
         for e in done
     ]
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     settings = content["settings"]
     return (
-        f"# More data than memory\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# More data than memory\n\n{heading(content)}\n\n"
         f"TFRecord files of {settings['gigabytes']:g} GB in all, interleaved, shuffled and decoded (224 x 224), and "
         f"{settings['number']:,} JPEGs of 32 x 32; batches of 500, one epoch, one run each. Most files are links to the same "
         f"content, so the page cache holds them. Plain Keras makes {settings['plain_steps']} steps only.\n\n"

@@ -27,7 +27,7 @@ from lab.network import Network
 from lab.peers import horovod
 from lab.pool import Lab
 from processes import ROOT, Finished, checked_out, python, run, within
-from record import Content, Record
+from record import Content, Record, heading
 from rows import FIT, PEER
 from tables import table
 
@@ -106,8 +106,6 @@ def by_hand(kind: Kind, hosts: int, is_computed: bool, steps: int) -> dict[str, 
 
 def markdown(content: Content) -> str:
     """Returns the page."""
-    machine = content["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     lines = []
     made = [each for each in content["measurements"] if "failed" not in each]
     for text, hosts in dict.fromkeys((each["layers"], each["hosts"]) for each in made):
@@ -134,8 +132,7 @@ def markdown(content: Content) -> str:
             )
     header = ["layers", "hosts", "", "C, ms", "X, ms", "T, ms", "hidden", "at most"]
     return (
-        f"# The exchange behind back-propagation\n\n`{content['command'].strip()}` on {content['date']}: "
-        f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# The exchange behind back-propagation\n\n{heading(content)}\n\n"
         f"Medians (least–most) of {content['settings']['rounds']} alternated rounds, milliseconds of a step: C to compute, X "
         f"to exchange, T in all.\n\n{table(header, lines)}\n"
     )

@@ -27,16 +27,6 @@ class Comparison:
     title: str = ""
 
 
-def heading(content: Content) -> str:
-    """Returns how, when and on what the figures came about."""
-    machine = content["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    return (
-        f"`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, {machine['processor']}, "
-        f"{machine['memory_gb']} GB. {versions}."
-    )
-
-
 def rates(content: Content, rows: Mapping[str, Row], models: Sequence[str]) -> str:
     """Returns steps per second of every row on every model."""
     lines = [

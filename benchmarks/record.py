@@ -17,6 +17,16 @@ Content = dict[str, Any]
 Measure = Callable[[], dict[str, Any]]
 
 
+def heading(content: Content) -> str:
+    """Returns how, when and on what the figures came about."""
+    machine = content["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    return (
+        f"`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, {machine['processor']}, "
+        f"{machine['memory_gb']} GB. {versions}."
+    )
+
+
 class Record:
     """All that was measured, written after every measurement so that nothing is lost.
 

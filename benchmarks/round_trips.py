@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import ROOT, checked_out, fdt, python, run
-from record import Content, Record
+from record import Content, Record, heading
 from tables import spread, table
 
 SCRIPT = "benchmarks/models/round_trips.py"
@@ -36,10 +36,8 @@ def markdown(content: Content) -> str:
     rows = list(dict.fromkeys(row for _, row in done))
     forms = [form for form in FORMS if any(form == known for known, _ in done)]
     lines = [[form, *(spread(done.get((form, row), []), 2) for row in rows)] for form in forms]
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     return (
-        f"# Steps that are looked at\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Steps that are looked at\n\n{heading(content)}\n\n"
         f"Milliseconds a step (`epochs`: for 50 of them), medians (least–most) of {content['settings']['rounds']} rounds of "
         f"{content['settings']['steps']} steps; two workers in a pool of the run's own. The forms are described in "
         f"`{SCRIPT}`.\n\n{table(['', *rows], lines)}\n"

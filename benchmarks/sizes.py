@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import fdt, python, readable, run
-from record import Content, Record
+from record import Content, Record, heading
 from tables import spread, table
 
 SCRIPT = "benchmarks/models/sizes.py"
@@ -78,13 +78,11 @@ def markdown(content: Content) -> str:
                 f"{max(abs(a - b) / (abs(a) + 1e-12) for a, b in both):.0e}",
             ]
         )
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     settings = content["settings"]
     ratios = [float(line[4].split()[0]) for line in lines]
     median = f"Median of the nets' ratios: {statistics.median(ratios):.2f}.\n" if ratios else ""
     return (
-        f"# Batches of different sizes\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Batches of different sizes\n\n{heading(content)}\n\n"
         f"{settings['workers']} synchronous workers. Medians (least–most) of {settings['epochs'] - 1} epochs of "
         f"{settings['batches']} batches after the first, of one size (70) and of differing sizes (20 to 120, mean 70), in turn "
         "in one process; the whole run has the first epoch as well. `one_row`: one row a batch; `episodes`: a training loop "

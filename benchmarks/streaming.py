@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from processes import fdt, python, readable, run, tree_pss_bytes
-from record import Content, Record
+from record import Content, Record, heading
 from tables import spread, table
 
 SCRIPT = "benchmarks/models/stream.py"
@@ -73,10 +73,8 @@ def markdown(content: Content) -> str:
         for row in ROWS
         if all((source, row) in rate for source in SOURCES)
     ]
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     return (
-        f"# Streaming batches of 1 MB\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Streaming batches of 1 MB\n\n{heading(content)}\n\n"
         f"Medians (least–most) of {content['settings']['rounds']} rounds of {content['settings']['batches']} batches, "
         "iterating and fitting in turn in one process.\n\n"
         f"{table(heads, lines)}\n\nWhat a stream costs: its rate of fitting over that of the same rows as arrays, which are "

@@ -3,8 +3,8 @@
 import statistics
 
 import rows
-from rate_tables import Comparison, failures, good, heading, rates, ratios, verdict
-from record import Content
+from rate_tables import Comparison, failures, good, rates, ratios, verdict
+from record import Content, heading
 from tables import spread, table
 
 COMPARISONS = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.pool import Lab
 from processes import ROOT, SAMPLE_S, RunFailedError, tree
-from record import Content, Record
+from record import Content, Record, heading
 from rows import FIT, Peak
 from state_memory import own_bytes
 from tables import table
@@ -61,7 +61,7 @@ def trained(options: argparse.Namespace, servers: int) -> dict[str, Any]:
 
 def markdown(content: Content) -> str:
     """Returns the page."""
-    settings, machine, lines, rows = content["settings"], content["machine"], list[str](), list[list[str]]()
+    settings, lines, rows = content["settings"], list[str](), list[list[str]]()
     for each in content["measurements"]:
         if "peaks" in each:
             shown = [f"{size / 1e6:.0f}" for size in each["peaks"].values()]
@@ -69,10 +69,8 @@ def markdown(content: Content) -> str:
             header = ["servers", *(f"{name}, MB" for name in each["peaks"]), "kB a step", "seconds in all"]
         else:
             lines.append(f"- {each['servers']} server(s): {each.get('refused', each.get('failed'))}")
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     return (
-        f"# A table that no host could hold\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# A table that no host could hold\n\n{heading(content)}\n\n"
         f"{settings['rows']:,} rows of 64 numbers and Adagrad's accumulator, {settings['rows'] * 512 / 1e9:.1f} GB; "
         f"{settings['hosts']} hosts whose processes may use {settings['memory']} each. Peaks of the largest process, by "
         f"samples every {SAMPLE_S} s.\n\n{table(header, rows) if rows else ''}\n\n" + "\n".join(lines) + "\n"

@@ -26,7 +26,7 @@ from lab.network import POOL, Network
 from lab.peers import horovod, places
 from lab.pool import Lab
 from processes import ROOT, Finished, checked_out, fdt, python, run, within
-from record import Content, Record
+from record import Content, Record, heading
 from rows import FIT, PEER, models_path
 from tables import table
 
@@ -114,8 +114,7 @@ def _rates(result: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(content: Content) -> str:
     """Returns the page."""
-    settings, machine = content["settings"], content["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    settings = content["settings"]
     kinds = list(dict.fromkeys((each["rows"], each["optimizer"]) for each in content["measurements"]))
     header = ["steps a second", *(f"{rows:,} rows, {optimizer}" for rows, optimizer in kinds)]
     lines, sent = [], []
@@ -132,8 +131,7 @@ def markdown(content: Content) -> str:
         if any(bytes_cells[1:]):
             sent.append(bytes_cells)
     return (
-        f"# Steps on a large table\n\n`{content['command'].strip()}` on {content['date']}: {machine['cores']} cores, "
-        f"{machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Steps on a large table\n\n{heading(content)}\n\n"
         f"Medians (least–most) of {settings['rounds']} alternated rounds, one machine; 64 x 20 ids a step, rows of 64 "
         "numbers.\n\n"
         f"{table(header, lines)}\n\nBytes a step, of all workers, and over the {_NEEDED_BYTES / 1e3:.0f} kB of ids and "

@@ -19,7 +19,7 @@ from typing import Any
 from lab import cores
 from pool import ServedPool
 from processes import ROOT, checked_out, fdt, python, run
-from record import Content, Record
+from record import Content, Record, heading
 from tables import spread, table
 
 SCRIPT = "benchmarks/models/validated.py"
@@ -75,11 +75,9 @@ def markdown(content: Content) -> str:
         ]
         for e in done
     ]
-    machine, versions = content["machine"], ", ".join(f"{n} {v}" for n, v in content["versions"].items())
     settings = content["settings"]
     return (
-        f"# Validation and predictions of a script on a slow machine\n\n`{content['command'].strip()}` on {content['date']}: "
-        f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gb']} GB. {versions}.\n\n"
+        f"# Validation and predictions of a script on a slow machine\n\n{heading(content)}\n\n"
         f"The script has {settings['cores']:g} of a core, {_WORKERS} workers of a served pool have the rest. A model of 1.2 "
         "million weights with Adam is validated on 10,000 images of 32 x 32 x 3 in batches of 250 (sent once); rows of 32 "
         f"numbers are predicted from TFRecord files. Medians (least–most) of {settings['rounds']} rounds.\n\n"
