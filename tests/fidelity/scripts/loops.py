@@ -158,41 +158,6 @@ def loop_clipped() -> Results:
 
 
 @case
-def loop_inner_functions() -> Results:
-    """Functions that the step calls: they get numbers and arrays as tensors, and give numbers and variables as tensors."""
-    model = keras.Sequential([keras.layers.Dense(16, "relu"), keras.layers.Dense(10)])
-    optimizer, loss_of = keras.optimizers.Adam(1e-2), cross_entropy(from_logits=True, reduction="none")
-    count = tf.Variable(0.0)
-
-    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([])])
-    def mean(values: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(values) * by if tf.is_tensor(by) else tf.constant(0.0)
-
-    @tf.function
-    def counted(array: tf.Tensor) -> tuple:
-        count.assign_add(1.0)
-        return 7, array.ref().deref() * 2, count
-
-    @tf.function
-    def train_step(x: tf.Tensor, y: tf.Tensor) -> tuple:
-        seven, doubled, before = counted(np.array([1.0, 2.0], np.float32))
-        count.assign_add(tf.cast(seven, tf.float32) // 2)
-        with tf.GradientTape() as tape:
-            loss = mean(loss_of(y, model(x, training=True)), by=0.5)
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
-        )
-        return loss, doubled, before
-
-    seen = []
-    for _ in range(EPOCHS):
-        for x, y in batches():
-            loss, doubled, before = train_step(x, y)
-            seen.append([float(loss), *doubled.numpy(), float(before)])
-    return outcome(model, optimizer, seen=seen, count=count)
-
-
-@case
 def loop_sum() -> Results:
     """A loss that is a sum over rows, divided by a number of the script's own."""
     model, optimizer = mlp(), keras.optimizers.Adam(1e-2)

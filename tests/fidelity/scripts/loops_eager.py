@@ -427,41 +427,6 @@ def eager_metrics_of_each_epoch() -> Results:
 
 
 @case
-def eager_probabilities() -> Results:
-    """Where Keras finds a softmax it computes with what that was given: not of an eager tensor, nor through a tf.function."""
-    last, hidden = mlp(), mlp()
-    optimizer, pairs_of = keras.optimizers.SGD(1e-3), keras.losses.BinaryCrossentropy()
-    loss_of, within = (
-        keras.losses.SparseCategoricalCrossentropy(),
-        tf.function(keras.losses.SparseCategoricalCrossentropy()),
-    )
-
-    @tf.function
-    def right(x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.softmax(200.0 * hidden(x))
-
-    @tf.function
-    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = loss_of(y, tf.nn.softmax(200.0 * last(x))) + within(y, tf.nn.softmax(200.0 * last(x)))
-            loss += loss_of(y, right(x)) + loss_of(y, hidden(50.0 * x))
-        optimizer.apply_gradients(zip(tape.gradient(loss, last.trainable_weights), last.trainable_weights, strict=True))
-        return loss
-
-    losses = []
-    for _ in range(EPOCHS):
-        for x, y in batches():
-            with tf.GradientTape() as tape:
-                loss = loss_of(y, tf.nn.softmax(200.0 * last(x))) + loss_of(y, right(x))
-                loss += pairs_of(tf.one_hot(y, 10), tf.sigmoid(300.0 * last(x)))
-            optimizer.apply_gradients(
-                zip(tape.gradient(loss, last.trainable_weights), last.trainable_weights, strict=True)
-            )
-            losses += [float(loss), float(step(x, y))]
-    return outcome(last, optimizer, loss=losses)
-
-
-@case
 def eager_beside_a_pipeline_that_draws() -> Results:
     """The next elements are made in a thread, with NumPy's random numbers, while the step is traced."""
     model, optimizer, random_numbers = mlp(), keras.optimizers.SGD(0.1), np.random

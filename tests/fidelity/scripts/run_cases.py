@@ -14,6 +14,7 @@ import after_fit  # noqa: F401  (each of these fills the list of cases)
 import data_forms  # noqa: F401
 import fit_options  # noqa: F401
 import fit_outside  # noqa: F401
+import inner_functions  # noqa: F401
 import keras_2_only  # noqa: F401
 import loops  # noqa: F401
 import loops_eager  # noqa: F401
