@@ -45,7 +45,7 @@ VERSIONS = (
 )  # fmt: skip
 
 
-def _python(version: str) -> str | None:
+def interpreter(version: str) -> str | None:
     """Returns an interpreter of a version; pyenv's stand-ins on the path, which work for one version only, are passed over."""
     found = subprocess.run([UV, "python", "find", version], capture_output=True, text=True, check=False)
     if not found.returncode:
@@ -56,7 +56,7 @@ def _python(version: str) -> str | None:
 
 def virtual_environment(folder: Path, version: str) -> Path:
     """Makes an empty environment; returns its Python. Skips the test where there is no such version."""
-    found = _python(version)
+    found = interpreter(version)
     if found is None:
         pytest.skip(f"there is no Python {version} on this machine")
     subprocess.run([UV, "venv", "--quiet", "--python", found, folder], check=True, timeout=LIMIT_S)
