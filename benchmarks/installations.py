@@ -1,7 +1,7 @@
 """Times installations with each Python and TensorFlow, by the commands of docs/how-to/install.md, and trains after each.
 
-    make dist && python benchmarks/installations.py
-    python benchmarks/installations.py 3.13/2.21.0          # a Python and a TensorFlow
+    make dist && FDT_UV=.uv/bin/uv python benchmarks/installations.py
+    FDT_UV=.uv/bin/uv python benchmarks/installations.py 3.13/2.21.0          # a Python and a TensorFlow
 
 Caches of `pip` and of `fdt setup` are empty folders in the beginning and kept for a second environment. The client trains on a
 pool of this checkout's environment, which the benchmark starts.
@@ -139,7 +139,8 @@ def markdown(content: Content) -> str:
     return (
         f"# Installations\n\n{heading(content)}\n\n"
         "`pip install` from the registry with an empty cache, `fdt setup` with an empty one (in brackets a second "
-        "environment, both caches full); two workers. *Works*: exit status 0, and synchronous losses are plain python's (1e-5).\n\n"
+        "environment, both caches full); two workers. *Works*: exit status 0, and synchronous losses are plain python's "
+        "(1e-5).\n\n"
         f"{table(heads, lines)}\n"
     )
 
