@@ -80,8 +80,9 @@ class Waiting:
         # The terminal may be closed, or the script may have replaced the stream.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if is_terminal:
+                begin = _ERASE if self._is_shown else _new_line()
                 self._is_shown = True
-                sys.stderr.write(_ERASE + f"fdt: {line}"[: shutil.get_terminal_size().columns - 1])
+                sys.stderr.write(begin + f"fdt: {line}"[: _columns() - 1])
                 sys.stderr.flush()
             else:
                 self._tell(line)
@@ -93,7 +94,7 @@ class Waiting:
         if self._is_logged():
             _LOG.info("%s", line)
         else:
-            print(f"fdt: {line}", file=sys.stderr, flush=True)
+            print(f"{_new_line() if _is_terminal() else ''}fdt: {line}", file=sys.stderr, flush=True)
 
     def _line(self, now_s: float, after_s: float) -> str:
         """Returns the line to show; "" if there is none yet."""
@@ -108,6 +109,19 @@ class Waiting:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(_ERASE)
                 sys.stderr.flush()
+
+
+def _new_line() -> str:
+    """Returns what begins a line on a terminal, wherever the script's output has left the cursor, as amid a progress bar.
+
+    As many spaces as there are columns just fill an empty line, since a terminal wraps before the next character only; if
+    anything stands in the line, they go on in the next one.
+    """
+    return " " * _columns() + _ERASE
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def _is_terminal() -> bool:

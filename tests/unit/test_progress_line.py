@@ -1,8 +1,10 @@
 """The line that tells what is being done: when it is seen, and that nothing of it is left."""
 
 import io
+import re
 import sys
 import threading
+from typing import TypeVar
 
 import pytest
 
@@ -10,15 +12,39 @@ from fdt.base import progress_line
 from fdt.base.progress_line import WAITING, Waiting, of_bytes
 from fdt.client import report
 
+_COLUMNS = 60
+
 
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
+    def lines(self) -> list[str]:
+        """Returns what stands on the screen: a terminal wraps before the first character that has no room."""
+        lines, column = [""], 0
+        for part in re.findall(r"\x1b\[K|.|\n", self.getvalue(), re.DOTALL):
+            if part == "\n":
+                lines.append("")
+                column = 0
+            elif part == "\r":
+                column = 0
+            elif part == "\x1b[K":
+                lines[-1] = lines[-1][:column]
+            else:
+                if column == _COLUMNS:
+                    lines.append("")
+                    column = 0
+                lines[-1] = lines[-1][:column].ljust(column) + part + lines[-1][column + 1 :]
+                column += 1
+        return [line.rstrip() for line in lines]
+
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> "_Shown":
     return _Shown(monkeypatch)
+
+
+_Stream = TypeVar("_Stream", bound=io.StringIO)
 
 
 class _Shown:
@@ -29,11 +55,12 @@ class _Shown:
         monkeypatch.setattr(progress_line.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(progress_line, "_AGAIN_S", 1e6)
         monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(_COLUMNS))
         # Other tests of this process may have had a server's log set up.
         monkeypatch.setattr(progress_line._LOG, "handlers", [])
         self._monkeypatch, self.waiting = monkeypatch, Waiting()
 
-    def on(self, stream: io.StringIO) -> io.StringIO:
+    def on(self, stream: _Stream) -> _Stream:
         self._monkeypatch.setattr(sys, "stderr", stream)
         return stream
 
@@ -48,13 +75,13 @@ def test_on_a_terminal_a_line_is_written_again_and_leaves_nothing(shown: _Shown)
         shown.tick(0.9)
         assert stream.getvalue() == "", "what takes no time is not told"
         shown.tick(0.2)
+        assert stream.lines() == ["fdt: tracing (1 s)"]
         shown.tick(0.5)
-        written = stream.getvalue()
-        assert written == "\r\x1b[Kfdt: tracing (1 s)\r\x1b[Kfdt: tracing (2 s)"
-    assert stream.getvalue() == written + "\r\x1b[K"
+        assert stream.lines() == ["fdt: tracing (2 s)"]
+    assert stream.lines() == [""]
     with shown.waiting.doing("sending"):
         shown.tick(0.9)
-    assert stream.getvalue() == written + "\r\x1b[K", "each begins anew"
+    assert stream.lines() == [""], "each begins anew"
 
 
 def test_a_program_that_logs_has_them_in_its_log(shown: _Shown, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,13 +136,21 @@ def test_lines_that_stay_are_above_it(shown: _Shown, monkeypatch: pytest.MonkeyP
         shown.tick(2.0)
         report.say("sync training")
         shown.tick(0.5)
-    assert stream.getvalue().split("\r\x1b[K") == [
-        "",
-        "fdt: tracing (2 s)",
-        "fdt: sync training\n",
-        "fdt: tracing (2 s)",
-        "",
-    ]
+        assert stream.lines() == ["fdt: sync training", "fdt: tracing (2 s)"]
+    assert stream.lines() == ["fdt: sync training", ""]
+
+
+@pytest.mark.parametrize("width", [1, _COLUMNS - 1, _COLUMNS])
+def test_what_the_script_has_left_in_a_line_stays(shown: _Shown, width: int) -> None:
+    """As a progress bar that is not at its end."""
+    stream, bar = shown.on(_Terminal()), "=" * width
+    stream.write(bar)
+    shown.waiting.above("validation runs on the workers")
+    assert stream.lines() == [bar, "fdt: validation runs on the workers", ""]
+    stream.write(bar)
+    with shown.waiting.doing("tracing"):
+        shown.tick(2.0)
+        assert stream.lines() == [bar, "fdt: validation runs on the workers", bar, "fdt: tracing (2 s)"]
 
 
 def test_a_closed_stream_harms_nobody(shown: _Shown) -> None:
