@@ -121,7 +121,7 @@ class Attribute(Place):
         if self.name in own:
             return own[self.name]
         slot = _slots(type(owner)).get(self.name)
-        return NOTHING if slot is None or not hasattr(owner, self.name) else slot.__get__(owner)
+        return NOTHING if slot is None else _content_of_slot(slot, owner)
 
     def set(self, value: Any) -> None:
         owner = self._found
@@ -158,11 +158,8 @@ def is_plain_object(value: Any) -> bool:
 
 def own_attributes(owner: Any) -> Mapping[str, Any]:
     """Returns what an object, a class or a module has of its own, by name."""
-    own = dict(getattr(owner, "__dict__", {}))
-    for name, slot in _slots(type(owner)).items():
-        if hasattr(owner, name):
-            own[name] = slot.__get__(owner)
-    return own
+    of_slots = {name: _content_of_slot(slot, owner) for name, slot in _slots(type(owner)).items()}
+    return {**getattr(owner, "__dict__", {}), **{n: value for n, value in of_slots.items() if value is not NOTHING}}
 
 
 def _slots(kind: type) -> Mapping[str, Any]:
@@ -171,6 +168,14 @@ def _slots(kind: type) -> Mapping[str, Any]:
         return {}
     found = {name: value for each in kind.__mro__ for name, value in vars(each).items()}
     return {n: value for n, value in found.items() if inspect.ismemberdescriptor(value) and not n.startswith("__")}
+
+
+def _content_of_slot(slot: Any, owner: Any) -> Any:
+    """Returns what a slot holds; NOTHING if it is empty, whatever else its class has under the name."""
+    try:
+        return slot.__get__(owner)
+    except AttributeError:
+        return NOTHING
 
 
 def is_of_script(kind: type) -> bool:

@@ -6,7 +6,6 @@ import dis
 import functools
 import gc
 import inspect
-import io
 import itertools
 import random
 import sys
@@ -33,6 +32,7 @@ from fdt.capture.places import (
     own_attributes,
 )
 from fdt.capture.step.draws import Generator, is_at, set_state, state
+from fdt.capture.thread_output import held_back
 
 # Of larger collections only the length and the object itself are compared.
 _MAX_ITEMS = 64
@@ -113,7 +113,6 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watches the step's trace within the context, then records side effects and undoes those that can be undone."""
-        printed = io.StringIO()
         outer = sys.getprofile()
         before = state(_OF_RANDOM)
         self._may_draw(_OF_NUMPY)
@@ -121,7 +120,7 @@ class Watch:
         self.is_on = True
         token = _current.set(self)
         try:
-            with contextlib.redirect_stdout(printed):
+            with held_back() as printed:
                 yield
         finally:
             sys.setprofile(outer)
@@ -143,6 +142,10 @@ class Watch:
     def changed(self) -> list[Place]:
         """Returns the places whose value differs from the one that was read."""
         return [place for place, value in self._guarded.values() if not _same(place.get(), value)]
+
+    def guard_what(self, other: "Watch") -> None:
+        """Guards what another watch has seen read, too."""
+        self._guarded = {**other._guarded, **self._guarded}
 
     def _seen_event(self, frame: types.FrameType, event: str, called: Any) -> None:
         if self._next is not None:

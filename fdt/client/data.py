@@ -27,14 +27,12 @@ class Batches(Protocol):
     Attributes:
         element: The form of a batch for train_step: (x,), (x, y) or (x, y, sample_weight), nested.
         batch_size: Rows of a full batch; None if that is not known beforehand.
-        rows: Rows of every batch; None if they differ or are not known.
-        rows_told: Rows of every batch, if the data set's specs state them; plain Keras then traces its step for that number.
+        rows: Rows of every batch, if plain Keras knows them and traces its step for that number; None if it does not.
     """
 
     element: Element
     batch_size: int | None
     rows: int | None
-    rows_told: int | None
 
     def begin(self, job: Job) -> None:
         """Starts to send data that can be sent before the first step."""
@@ -63,11 +61,10 @@ class RowBatches(abc.ABC):
     element: Element
     shapes: list[tuple[int, ...]]
 
-    def __init__(self, num_rows: int, batch_size: int, rows_told: int | None) -> None:
-        self.num_rows, self.rows_told = num_rows, rows_told
+    def __init__(self, num_rows: int, batch_size: int, rows: int | None) -> None:
+        self.num_rows, self.rows = num_rows, rows
         self.batch_size: int | None = batch_size
         self.num_batches = -(-num_rows // batch_size)
-        self.rows = batch_size if num_rows % batch_size == 0 else None
         self._binding: Future[int] | None = None
 
     @abc.abstractmethod
@@ -102,21 +99,28 @@ class ArrayBatches(RowBatches):
 
     way = "that are sent once"
 
-    def __init__(self, structure: Any, batch_size: int, tree: Any, rows_told: int | None = None):
+    def __init__(self, structure: Any, batch_size: int, tree: Any, rows: int | None = None):
         """
         Args:
             structure: Nested, of arrays; None stays None.
             batch_size: Rows of a full batch.
             tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
-            rows_told: See `Batches`.
+            rows: See `Batches`.
         """
         flat = tree.flatten(structure)
         self.arrays = arrays = [np.ascontiguousarray(leaf) for leaf in flat if leaf is not None]
-        super().__init__(len(arrays[0]), batch_size, rows_told)
+        super().__init__(len(arrays[0]), batch_size, rows)
         self.shapes = [(min(batch_size, len(arrays[0])), *array.shape[1:]) for array in arrays]
         specs = iter([tf.TensorSpec(a.shape, tf.dtypes.as_dtype(a.dtype)) for a in arrays])
         leaves = [None if leaf is None else next(specs) for leaf in flat]
         self.element = element_of(tree.pack_sequence_as(structure, leaves), tree)
+
+    @classmethod
+    def cut_by_keras(cls, structure: Any, batch_size: int, tree: Any) -> "ArrayBatches":
+        """Returns the batches into which Keras cuts arrays: it knows how many rows they have if all have as many."""
+        batches = cls(structure, batch_size, tree)
+        batches.rows = batch_size if batches.num_rows % batch_size == 0 else None
+        return batches
 
     def begin(self, job: Job) -> None:
         """Sends the arrays, in the background."""
@@ -140,16 +144,16 @@ class ReadBatches(RowBatches):
 
     way = "that they read from files"
 
-    def __init__(self, files: RowFiles, specs: Any, batch_size: int, tree: Any, rows_told: int | None = None):
+    def __init__(self, files: RowFiles, specs: Any, batch_size: int, tree: Any, rows: int | None = None):
         """
         Args:
             files: What the rows are made of.
             specs: Nested structure of a batch's type specs.
             batch_size: Rows of a full batch.
             tree: The functions on nested structures, see `fdt.capture.keras.version.KerasVersion`.
-            rows_told: See `Batches`.
+            rows: See `Batches`.
         """
-        super().__init__(files.num_rows, batch_size, rows_told)
+        super().__init__(files.num_rows, batch_size, rows)
         self._files = files
         full = min(batch_size, files.num_rows)
         self.shapes = [(full, *spec.shape[1:]) for spec in tree.flatten(specs) if spec is not None]
@@ -228,7 +232,7 @@ class StreamedBatches:
         self.specs, self.element = specs, element_of(specs, tree)
         first = next(spec for spec in tree.flatten(specs) if spec is not None)
         self.batch_size = first.shape[0] if first.shape.rank else None
-        self.rows = self.rows_told = self.batch_size
+        self.rows = self.batch_size
 
     def begin(self, job: Job) -> None:
         """Nothing is sent beforehand."""

@@ -275,6 +275,12 @@ _FOUND = {
     "an object's class": ("class Kept:\n    s = 1.0\nkept = Kept()", "kept.s", "Kept.s *= 0.5"),
     "a base class": ("class Base:\n    s = 1.0\nclass Kept(Base): pass\nkept = Kept()", "kept.s", "Base.s *= 0.5"),
     "slots": ("class Kept:\n    __slots__ = ['s']\nkept = Kept()\nkept.s = 1.0", "kept.s", "kept.s *= 0.5"),
+    "a property of a slot's name": (
+        "class Base:\n    __slots__ = ['s', 't']\nclass Kept(Base):\n    s = property(lambda self: self.t)\n"
+        "kept = Kept()\nkept.t = 1.0",
+        "kept.s",
+        "kept.t *= 0.5",
+    ),
     "a property": (
         "class Kept:\n    t = 1.0\n    @property\n    def s(self): return self.t * 2\nkept = Kept()",
         "kept.s",
@@ -427,7 +433,7 @@ def test_an_object_for_each_batch(batches: str, tmp_path: Path) -> None:
     step = """
         losses = []
         for i in range(0, 40):
-            batch = Batch(x[i:i + 1], y[i:i + 1], 1.0 + i)
+            batch = Batch(x[i:i + 1 + i % 3], y[i:i + 1 + i % 3], 1.0 + i)
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((batch.x @ w - batch.y) ** 2) * getattr(batch, "wei" + "ght")
             w.assign_sub(0.001 * tape.gradient(loss, w))
@@ -435,3 +441,87 @@ def test_an_object_for_each_batch(batches: str, tmp_path: Path) -> None:
         weights = w.read_value()
     """
     _expect_same(tmp_path, textwrap.dedent(_BATCHES[batches]) + textwrap.dedent(step), "losses", "weights")
+
+
+# What a function beside the step does for the smaller batches; `of` is an object of the script's.
+_BY_SIZE = {
+    "reads": "if n < 4: return of.scale",
+    "sets": "if n < 4: of.last = i",
+    "counts": "if n < 4: of.last += 1",
+    "counts rows": "of.last += n",
+    "keeps the size": "of.last = n",
+    "returns the size": "return float(n)",
+    "keeps a list": "of.last = [0.5] * n",
+}
+
+
+@pytest.mark.parametrize("size", ["batch.shape[0]", "len(batch)"])
+@pytest.mark.parametrize("done", _BY_SIZE)
+def test_batches_of_several_sizes(done: str, size: str, tmp_path: Path) -> None:
+    """For each size the step's Python runs anew; what it does then counts as what it did in the first trace."""
+    _expect_same(tmp_path, _of_sizes(_BY_SIZE[done], size), "losses", "lasts")
+
+
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        ("if n < 4: print('small')", "it prints 'small'"),
+        ("if n < 4: return float(np.random.rand())", "it draws random numbers in Python"),
+        ("if n < 4: lasts.append(n)", "it changes the global lasts"),
+    ],
+)
+def test_effects_for_one_size_alone_are_refused(done: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=why):
+        _left(tmp_path, _of_sizes(done, "batch.shape[0]"), is_traced=True)
+
+
+def _of_sizes(done: str, size: str) -> str:
+    return f"""
+class Of: pass
+of, losses, lasts = Of(), [], []
+of.scale, of.last = 2.0, 0
+
+def scale(batch):
+    n = {size}
+    {done}
+    return 1.0
+
+for i in range(16):
+    batch = tf.constant(x[i : i + (2 if i % 4 == 3 else 4)])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((batch @ w - 1.0) ** 2) * scale(batch)
+    w.assign_sub(0.05 * tape.gradient(loss, w))
+    losses.append(loss)
+    lasts.append(of.last)
+    of.scale *= 0.9
+"""
+
+
+def test_threads_that_train_models_of_their_own(tmp_path: Path) -> None:
+    """As the actors of A3C do: one thread's trace and another's step, which hands other objects over, take turns."""
+    source = """
+    import threading
+    class Batch:
+        def __init__(self, x): self.x = x
+    class Trainer(threading.Thread):
+        def __init__(self, number):
+            super().__init__()
+            self.x, self.w, self.losses = x * (number + 1), tf.Variable([[0.1], [0.2], [0.3]]), []
+        def loss(self, batch):
+            return tf.reduce_mean(tf.square(batch.x @ self.w - 1.0))
+        def run(self):
+            for i in range(12):
+                batch = Batch(tf.constant(self.x[i : i + 4 + i % 2]))
+                with tf.GradientTape() as tape:
+                    loss = self.loss(batch)
+                self.w.assign_sub(0.1 * tape.gradient(loss, self.w))
+                self.losses.append(float(loss))
+                print("one of", len(self.losses), "losses")
+    trainers = [Trainer(number) for number in range(3)]
+    for trainer in trainers:
+        trainer.start()
+    for trainer in trainers:
+        trainer.join()
+    losses = [trainer.losses for trainer in trainers]
+    """
+    _expect_same(tmp_path, source, "losses")

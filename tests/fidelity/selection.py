@@ -26,7 +26,7 @@ _ONE_WORKER = (
     "save_load sample_weight second_fit_other_data arrays_changed_in_place frozen_recompiled two_models "
     # Data: where they come from, and how many there are.
     "data_dataset_unknown_length data_dataset_ran_out data_dataset_mapped data_steps_per_execution data_pydataset "
-    "data_pandas numbers_of_tf_random "
+    "data_pandas numbers_of_tf_random data_dataset_whose_rows_are_read "
     # Loops of the script's own.
     "loop_signature loop_strategy loop_checkpoint loop_in_graph loop_drawn_in_python loop_printed loop_graphs "
     "loop_over_data loop_over_places loop_variables_in_operations loop_inner_functions "
@@ -34,6 +34,7 @@ _ONE_WORKER = (
     "eager_helpers eager_lazy_model eager_arrays_after_the_build eager_attached_to_tensors eager_by_hand "
     "eager_calls_a_function_that_makes_weights eager_metrics_of_each_epoch eager_skips_bad_batches eager_accumulated "
     "eager_nested_tapes eager_random eager_probabilities eager_beside_a_pipeline_that_draws "
+    "eager_objects_of_several_sizes "
     # Sessions of TensorFlow 1.
     "session_changed_between_steps session_monitored session_data_set session_summaries session_update_ops "
     "session_fetches_what_it_changes session_feeds_variables"
@@ -52,7 +53,7 @@ _TWO_WORKERS = (
     # Data: what is cut.
     "data_dataset_shuffled data_generator data_padded data_sparse data_strings data_ragged data_on_batch "
     # Loops of the script's own.
-    "loop_two_functions loop_metrics "
+    "loop_two_functions loop_metrics loop_reads_sizes "
     # Loops without tf.function.
     "eager_tutorial "
     # Sessions of TensorFlow 1.

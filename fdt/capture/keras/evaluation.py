@@ -222,7 +222,7 @@ class Evaluation:
                 self._logs.update(logs)
         if self._ran_out and self._keras.steps_per_execution(self.model) == 1 and not self.model.jit_compile:
             assert self.batches is not None
-            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
+            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows))
         self._in_epoch, self._ran_out = 0, False
 
     def returned(self, result: Any) -> Any:

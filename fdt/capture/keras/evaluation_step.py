@@ -3,7 +3,6 @@ does no more.
 """
 
 import contextlib
-import io
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.writes import changed, reads
+from fdt.capture.thread_output import held_back
 from fdt.errors import FdtError, UnsupportedError
 from fdt.program import admission
 from fdt.program.element import Element
@@ -107,9 +107,9 @@ def _undone_if_refused() -> Iterator[None]:
 
     Keras then traces the step itself: the script's Python prints and draws once, as in plain python.
     """
-    before, printed = states(), io.StringIO()
+    before = states()
     try:
-        with contextlib.redirect_stdout(printed):
+        with held_back() as printed:
             yield
     except FdtError:
         restore(before)

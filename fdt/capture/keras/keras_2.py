@@ -163,7 +163,7 @@ class _Data:
         leaves = tf.nest.flatten(inputs)
         if self._reading is None or not all(map(is_numbers, leaves)):
             return original(adapter, indices, inputs)
-        batches = ArrayBatches(inputs, adapter._batch_size, tf.nest)
+        batches = ArrayBatches.cut_by_keras(inputs, adapter._batch_size, tf.nest)
         if not self._reading.takes(batches):
             return original(adapter, indices, inputs)
         self._reading.batches = batches

@@ -219,7 +219,7 @@ def _batches(adapter: Any, run: Reader, fit: DataHooks) -> tuple[Batches | None,
     """Returns the data that Keras's adapter holds, None if they stay Keras's, and the adapter that it is to iterate over."""
     structure = _dense_arrays(adapter) if isinstance(adapter, ArrayDataAdapter) else None
     batch_size = 0 if structure is None else adapter.batch_size * run.num_together
-    batches = None if structure is None else ArrayBatches(structure, batch_size, keras.tree)
+    batches = None if structure is None else ArrayBatches.cut_by_keras(structure, batch_size, keras.tree)
     if batches is not None and run.takes(batches):
         # The same adapter, given arange(n) in place of the arrays, shuffles the numbers exactly as it would the data.
         rows = np.arange(len(batches.arrays[0]), dtype=np.int64)

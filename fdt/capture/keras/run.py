@@ -284,7 +284,7 @@ class Run(TracedRun):
             and not (model.jit_compile or model.run_eagerly)
         ):
             assert self.batches is not None
-            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows_told))
+            self._step.traced.run_out(self.batches.element.specs_of_rows(self.batches.rows))
         self._in_epoch, self._ran_out = 0, False
 
     def finish(self) -> None:

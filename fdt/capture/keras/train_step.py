@@ -1,7 +1,6 @@
 """Traces a model's train_step for any number of rows, or, where that fails, for the script's own number."""
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,11 +9,13 @@ import tensorflow as tf
 from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.keras.version import KerasVersion
+from fdt.capture.step import sizes
 from fdt.capture.step.draws import States, as_before, replayed, states
 from fdt.capture.step.eager import eagerly
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import TracedStep
 from fdt.capture.step.tracing import StepTrace
+from fdt.capture.thread_output import held_back
 from fdt.errors import FdtError
 from fdt.program.element import Element
 
@@ -60,22 +61,23 @@ def for_any_rows(trace: Callable[[Element], TracedStep], element: Element, rows:
         rows: Rows of every batch; None if not known.
     """
     before = states()
-    try:
-        return trace(element)
-    except FdtError:
-        raise
-    except Exception:  # the script's own code runs here
-        # The step may read x.shape[0], which plain Keras knows where all batches are equal.
-        if rows is None:
+    # Where plain Keras knows the rows, the step may read x.shape[0].
+    with contextlib.nullcontext() if rows is None else sizes.unread():
+        try:
+            return trace(element)
+        except FdtError:
             raise
-        with _once_more(before):
-            step = trace(element.with_rows(rows))
-        step.program.one_size = True
-        return step
+        except Exception:  # the script's own code runs here
+            if rows is None:
+                raise
+    with _once_more(before):
+        step = trace(element.with_rows(rows))
+    step.program.one_size = True
+    return step
 
 
 @contextlib.contextmanager
 def _once_more(before: States) -> Iterator[None]:
     """Hides that the script's Python runs a second time: drops what it prints again, and repeats the random numbers it drew."""
-    with as_before(before), replayed(), contextlib.redirect_stdout(io.StringIO()):
+    with as_before(before), replayed(), held_back():
         yield

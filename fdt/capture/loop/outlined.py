@@ -2,6 +2,7 @@
 
 import builtins
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from fdt.capture.loop.outlined_trace import (
     Call,
     DrawsError,
     FirstCallError,
+    OneSizeError,
     SetsError,
     StaysError,
     Traced,
@@ -64,20 +66,23 @@ class Outlined(Runner):
         """
         self._observer, self._is_on, self._drop = observer, is_on, drop
         self._steps: dict[int, _Step] = {}
+        # Threads of the script's take turns: a trace sets what the script's Python reads, and takes back what it has changed.
+        self._turn = threading.RLock()
 
     def step(
         self, site: Site, function: Callable[..., Any], names: Mapping[str, Any], numbers: Sequence[Callable[[], Any]]
     ) -> dict[str, Any] | None:
         if not tf.executing_eagerly() or not self._is_on():
             return None
-        step = self._steps.get(id(site))
-        if step is None:
-            step = self._steps[id(site)] = _Step(site, self._observer, self._drop)
-        if step.problem is None:
-            try:
-                return step.run(function, names, numbers)
-            except StaysError as error:
-                step.problem = str(error)
+        with self._turn:
+            step = self._steps.get(id(site))
+            if step is None:
+                step = self._steps[id(site)] = _Step(site, self._observer, self._drop)
+            if step.problem is None:
+                try:
+                    return step.run(function, names, numbers)
+                except StaysError as error:
+                    step.problem = str(error)
         return None
 
     def problem(self, file: str, line: int) -> str | None:
@@ -113,6 +118,8 @@ class _Step:
         self._is_narrow = False
         # Whether arrays that the step makes by NumPy are made before it: only if it cannot be traced otherwise.
         self._has_arrays = False
+        # Whether each size of its data has a trace of its own: only if its Python has other effects for some.
+        self._is_of_sizes = False
         # Why calls have run on this machine.
         self._ran_here: set[str] = set()
         # Places of the script's expressions whose values were found to be no numbers.
@@ -144,7 +151,15 @@ class _Step:
                 raise
             self._has_arrays = True
             return self.run(function, names, numbers)
-        return self._results(traced, traced.function(*tensors), given)
+        try:
+            outputs = traced.function(*tensors)
+        except OneSizeError as error:
+            draws.undo()
+            if self._is_of_sizes:
+                raise StaysError(str(error)) from None
+            self._is_of_sizes = True
+            return self.run(function, names, numbers)
+        return self._results(traced, outputs, given)
 
     def _run_here(self, function: Callable[..., Any], given: Mapping[str, Any], reason: str) -> dict[str, Any]:
         """Runs a step as plain Python does; the next call finds the variables that it made, or traced functions."""
@@ -244,7 +259,8 @@ class _Step:
         data = {place: tensor for place, tensor in tensors.items() if tensor is not None}
         constants = tuple(_DATA if p in data else _identity(leaf, p in self._replaced) for p, leaf in leaves.items())
         structure = tuple((name, repr(structure_of(value))) for name, value in call.given.items())
-        key = constants, structure, seeds.is_seeded()
+        sizes = repr([tensor.shape for tensor in data.values()]) if self._is_of_sizes else ""
+        key = constants, structure, seeds.is_seeded(), sizes
         known, kept = self._traced[key] = self._traced.pop(key, ([], []))
         changed: list[Place] = []
         for traced in known:
@@ -257,9 +273,10 @@ class _Step:
             raise StaysError(f"its Python reads what changes from step to step ({self._num_traces - 1} traces)")
         lifted = [place for place in self._lifted.values() if self._as_data(place.get(), changes=True) is not None]
         numbers = {place for place, leaf in leaves.items() if type(leaf) in _NUMBERS}
-        form = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True)), structure
+        kinds = tuple(type(leaves[p]) if p in numbers else c for p, c in zip(leaves, constants, strict=True))
+        form = kinds, structure, sizes
         replaced = {id(leaf): Argument(self._now, place) for place, leaf in self._now.items()}
-        call = dataclasses.replace(call, data=data, lifted=lifted, replaced=replaced)
+        call = dataclasses.replace(call, data=data, lifted=lifted, replaced=replaced, is_of_sizes=self._is_of_sizes)
         drawn = states()
         try:
             traced = self._trace_as_python(call, numbers, form)

@@ -55,6 +55,10 @@ class SetsError(Exception):
         self.names = names
 
 
+class OneSizeError(Exception):
+    """A step does in Python, for a batch of another size than it was traced for, what it does not do for that."""
+
+
 class FirstCallError(Exception):
     """A call of a step does what later ones do not, so plain Python has to make it.
 
@@ -126,6 +130,7 @@ class Call:
         lifted: Places of numbers and tensors that are passed after its arguments.
         numbers: By name, functions that compute again the arguments which Python computed beforehand.
         replaced: Places of arguments in which each call finds another object, by the ids of this call's.
+        is_of_sizes: Whether calls with data of other sizes have a trace of their own.
     """
 
     function: Callable[..., Any]
@@ -134,11 +139,20 @@ class Call:
     lifted: list[Place]
     numbers: Mapping[str, Callable[[], Any]]
     replaced: Mapping[int, Argument] = dataclasses.field(default_factory=dict)
+    is_of_sizes: bool = False
 
     def argument(self, name: str, values: Iterator[Any]) -> Any:
         """Returns a parameter's argument; takes its tensors from `values`."""
         value = self.given[name]
-        return packed(value, [_argument((name, i), leaf, values, self.data) for i, leaf in enumerate(leaves_of(value))])
+        return packed(value, [self._leaf((name, i), leaf, values) for i, leaf in enumerate(leaves_of(value))])
+
+    def _leaf(self, place: tuple[str, int], leaf: Any, values: Iterator[Any]) -> Any:
+        """Returns a leaf as the trace sees it: a tensor from `values`, the object of the call that is made now, or the leaf."""
+        if place in self.data:
+            tensor = next(values)
+            return attach(tensor, {name: next(values) for name in ATTACHED if (*place, name) in self.data})
+        # Of another size of batch a step is traced again.
+        return self.replaced[id(leaf)].get() if id(leaf) in self.replaced else leaf
 
     def set_by_step(self) -> set[str]:
         """Returns, at the end of the step, the names in `numbers` whose values have changed."""
@@ -159,15 +173,42 @@ class _Tracing:
         self._site, self._call, self._kinds = site, call, kinds
         self.results, self.names = Results(site, set(), {}), list[str]()
         self.num_seeds, self.changed, self.stale = 0, list[str](), set[str]()
-        self.watch = Watch({place.where for place in call.lifted}, call.replaced)
+        self.watch = self._new_watch()
         self.carried = Carried(self.watch, leaves_of)
+        # The sizes for which it was run.
+        self._sizes = set[str]()
+
+    def _new_watch(self) -> Watch:
+        call = self._call
+        replaced = {id(place.get()): place for place in call.replaced.values()}
+        return Watch({place.where for place in call.lifted}, replaced)
 
     def run(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the step; returns the tensors among its results.
 
         Args:
             tensors: Its data, then the lifted values, then the seeds.
+
+        Raises:
+            OneSizeError: It has effects that it did not have in the trace.
         """
+        found = repr([tensor.shape for tensor in tensors])
+        is_known = self.watch.is_on or found in self._sizes
+        self._sizes.add(found)
+        if is_known:
+            return self._run(tensors)
+        again, known = self._new_watch(), self.results.known
+        with again.watching():
+            outputs = self._run(tensors)
+        if effect := again.taken or next(iter(again.effects), None):
+            raise OneSizeError(effect)
+        # Another thread may have drawn them.
+        if self.results.known != known or (again.drawn and not self._call.is_of_sizes):
+            raise OneSizeError("what it leaves depends on sizes, or it draws random numbers in Python")
+        self.watch.guard_what(again)
+        return outputs
+
+    def _run(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         call, num_data = self._call, len(self._call.data)
         beside = tensors[num_data:]
         values, of_lifted, of_seeds = iter(tensors[:num_data]), beside[: len(call.lifted)], beside[len(call.lifted) :]
@@ -301,14 +342,6 @@ def content_of(name: str) -> Any:
 def _is_kept(name: str, after: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether a name is still bound to the list or dict that the step was given: a step can change this one only in place."""
     return type(after[name]) in (list, dict) and after[name] is given.get(name)
-
-
-def _argument(place: tuple[str, int], leaf: Any, values: Iterator[Any], data: Mapping[Any, Any]) -> Any:
-    """Returns a leaf as the trace sees it: a tensor from `values`, or the leaf itself."""
-    if place not in data:
-        return leaf
-    tensor = next(values)
-    return attach(tensor, {name: next(values) for name in ATTACHED if (*place, name) in data})
 
 
 def value_or_none(compute: Callable[[], Any]) -> Any:

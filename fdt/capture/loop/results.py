@@ -22,6 +22,8 @@ class Results:
     Attributes:
         tensors: What comes out of the traced function.
         kinds: Which leaves are numbers in this trace.
+        known: What does not come out of the function: structures, and leaves that are no tensors. Another trace of the
+            function, for another size, has to have the same.
     """
 
     def __init__(self, site: Site, known: set[int], kinds: Kinds) -> None:
@@ -33,6 +35,7 @@ class Results:
         """
         self.tensors: list[tf.Tensor] = []
         self.kinds: dict[Any, list[type | None]] = {}
+        self.known: list[str] = []
         self._site, self._known, self._in_python = site, known, kinds
         # Each result's structure, and the functions that make its leaves from the traced function's outputs.
         self._leaves: dict[Any, tuple[Any, list[Callable[[Sequence[Any]], Any]]]] = {}
@@ -40,6 +43,7 @@ class Results:
     def add(self, key: Any, value: Any) -> None:
         """Adds the value that the step has left in a name or place."""
         leaves = leaves_of(value)
+        self.known += [f"{key} {structure_of(value)}", *(_known(leaf) for leaf in leaves)]
         self.kinds[key] = [type(leaf) if isinstance(leaf, bool | int | float) else None for leaf in leaves]
         numbers = self._in_python.get(key, ())
         if len(numbers) != len(leaves):
@@ -83,6 +87,11 @@ class Spent:
         """
         why = object.__getattribute__(self, "_fdt_why")
         raise AttributeError(f"{why}, which ran on the pool: {name!r} of it is not here. Use it inside the step.")
+
+
+def _known(leaf: Any) -> str:
+    is_simple = leaf is None or isinstance(leaf, bool | int | float | str | bytes | np.generic)
+    return f"{type(leaf)} {leaf}" if is_simple else ""
 
 
 def _may_leave(leaf: Any, known: set[int]) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,12 +10,14 @@ import tensorflow as tf
 from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form, OfElement
+from fdt.capture.step import sizes
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import Known, TracedStep, refuse_moved
 from fdt.capture.step.tracing import StepTrace
 from fdt.capture.step.writes import Writes
+from fdt.capture.thread_output import held_back
 from fdt.errors import FdtError, UnsupportedError
 from fdt.v1 import program_pb2
 
@@ -88,13 +89,14 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
         The step, and the arguments in the form that it takes.
     """
 
-    # TensorFlow's own trace has already printed what the step's Python prints.
-    with contextlib.redirect_stdout(io.StringIO()):
-        step, arguments = _traced(call, config)
     function = call.function
-    step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
-    step.is_any_size = has_one_form or hasattr(function.python_function, "fdt_any_size")
+    has_one_form = has_one_form or hasattr(function.python_function, "fdt_any_size")
+    # TensorFlow's own trace has already printed what the step's Python prints.
+    with held_back():
+        step, arguments = _traced(call, config, has_one_form)
+    step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
+    step.is_any_size = has_one_form
     if config.pulls_parameters:
         refuse_moved(step)
     if config.mode == "async" and not any(step.writes(variable) for variable in step.trained()):
@@ -106,14 +108,15 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
     return step, arguments
 
 
-def _traced(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]:
-    for arguments in call.of_any_size:
-        try:
-            return LoopTrace(config).step(call.function, arguments.form), arguments
-        except FdtError:
-            raise
-        except Exception:  # the script's own code runs here
-            continue
+def _traced(call: Call, config: RunConfig, has_one_form: bool) -> tuple[TracedStep, AnyArguments]:
+    with contextlib.nullcontext() if has_one_form else sizes.unread():
+        for arguments in call.of_any_size:
+            try:
+                return LoopTrace(config).step(call.function, arguments.form), arguments
+            except FdtError:
+                raise
+            except Exception:  # the script's own code runs here
+                continue
     step = LoopTrace(config).step(call.function, call.as_they_are.form)
     step.program.one_size = True
     return step, call.as_they_are

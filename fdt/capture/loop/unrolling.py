@@ -9,8 +9,6 @@ In place of TensorFlow's trace, the function's Python runs, converted by AutoGra
 makes a tf.function of its body and calls it for every element, as a step like any other.
 """
 
-import contextlib
-import io
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -25,6 +23,7 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from fdt.base.patch import Patches
 from fdt.capture.refusals import remedy_for_eager
 from fdt.capture.step.inlining import in_graph
+from fdt.capture.thread_output import held_back
 
 _OVER_DATA = {"ReduceDataset", "ScanDataset", "TakeWhileDataset"}
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -70,7 +69,7 @@ class Unrolling:
         token = _driving.set(bodies)
         try:
             # TensorFlow's own trace has already printed what the function prints.
-            with contextlib.redirect_stdout(io.StringIO()), remedy_for_eager(_REMEDY):
+            with held_back(), remedy_for_eager(_REMEDY):
                 return in_graph(function)(*args, **kwargs)
         finally:
             _driving.reset(token)

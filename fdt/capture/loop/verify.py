@@ -1,7 +1,5 @@
 """Runs the first steps of the script's own loops twice, on this machine and on the pool, from the same state."""
 
-import contextlib
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.refusals import in_place
 from fdt.capture.remote import RemoteVariables
 from fdt.capture.step.draws import replayed
+from fdt.capture.thread_output import held_back
 from fdt.client.report import say
 from fdt.client.session import Session
 from fdt.client.verification import MadeTwice, Verification, nudged
@@ -73,7 +72,7 @@ class VerifiedLoop(LoopRun):
         _assign(variables, [nudged(value) if is_trained else value for value, is_trained in pairs])
         _, again = self._again.setdefault(id(function), (function, function._clone(None)))
         # This call traces the clone; the script's Python has already run once, in TensorFlow's own trace.
-        with replayed(), contextlib.redirect_stdout(io.StringIO()):
+        with replayed(), held_back():
             again(*args, **kwargs)
         return _values(variables)
 

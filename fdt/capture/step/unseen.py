@@ -1,6 +1,7 @@
 """Replaces `tensor.numpy()` while an eager step is traced: returns an array of which only the size is known.
 
-Scripts read its shape (`np.shape(mean.numpy())`). Reading a value raises an error, since there is none yet.
+Scripts read its shape (`np.shape(mean.numpy())`). Reading a value raises an error, since there is none yet. `len(tensor)` works
+as it does eagerly.
 """
 
 import contextlib
@@ -65,7 +66,14 @@ def install(patches: Patches) -> None:
             raise AttributeError("'SymbolicTensor' object has no attribute 'numpy'")
         return lambda: Unseen(tensor)
 
+    def length(original: Any, tensor: tf.Tensor) -> int:
+        is_known = tensor.shape.rank and tensor.shape[0] is not None
+        if not is_known or not _is_traced.get() or not is_own(sys._getframe(2).f_code.co_filename):
+            return int(original(tensor))
+        return int(tensor.shape[0])
+
     patches.add(SymbolicTensor, "numpy", property(numpy))
+    patches.wrap(tf.Tensor, "__len__", length)
 
 
 @contextlib.contextmanager

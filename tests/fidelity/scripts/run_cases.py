@@ -27,6 +27,7 @@ import optimizers  # noqa: F401
 import random_layers  # noqa: F401
 import rows_together  # noqa: F401
 import sessions  # noqa: F401
+import several_sizes  # noqa: F401
 from recording import CASES
 from tensorflow import keras
 
