@@ -61,4 +61,13 @@ def _value(op: Operation, attribute: Any) -> Any:
         return tf.as_dtype(value).as_datatype_enum
     if attribute.type == "list(type)":
         return [tf.as_dtype(each).as_datatype_enum for each in value]
+    if attribute.type == "shape":
+        return _shape(value)
+    if attribute.type == "list(shape)":
+        return list(map(_shape, value))
     return value
+
+
+def _shape(value: Any) -> list[int | None] | None:
+    shape = tf.TensorShape(value)
+    return None if shape.rank is None else shape.as_list()
