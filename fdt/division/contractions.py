@@ -148,7 +148,8 @@ def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value
         rows = _rows(node, data)
         if rows is None:
             return None
-        inputs = [node.local(i, rows) if i in data else node.whole(i) for i in range(len(node.inputs))]
+        of_rows = [i for i in data if not _is_for_all_rows(node, i, rows)]
+        inputs = [node.local(i, rows) if i in of_rows else node.whole(i) for i in range(len(node.inputs))]
         if sizes is not None:
             shape = node.constant(sizes)
             if shape is None or len(shape) < 3 or shape[0] != rows.size:
@@ -157,6 +158,12 @@ def rows_of(*data: int, sizes: int | None = None) -> Callable[[Node], list[Value
         return run_rows(node, inputs, rows)
 
     return rule
+
+
+def _is_for_all_rows(node: Node, index: int, rows: Divided) -> bool:
+    """Whether an input has one row, which is used for each, as one transformation for all images."""
+    shape = node.inputs[index].shape
+    return shape is not None and isinstance(shape[0], int) and shape[0] == 1 and rows.size != 1
 
 
 def run_rows(node: Node, inputs: Sequence[tuple[Wire, ...]], rows: Divided) -> list[Value] | None:

@@ -298,9 +298,25 @@ def _untiled(node: Node, dim: int, rank: int) -> int | None:
     return None if multiples is None or multiples[dim] != 1 else dim
 
 
+def set_diagonals(node: Node) -> list[Value] | None:
+    """MatrixSetDiagV3: works separately along the dimensions before the matrices, which the diagonals have as well."""
+    rank = node.rank_of(0)
+    for layout in node.layouts[:2]:
+        if rank is not None and isinstance(layout, Divided) and layout.dim < rank - 2:
+            return node.run([node.local(0, layout), node.local(1, layout), node.whole(2)], layout)
+    return None
+
+
 def _before_last(count: int) -> Place:
     """Returns a `Place` for operations that work on the last `count` dimensions, separately along the others."""
     return lambda node, dim, rank: dim if dim < rank - count else None
+
+
+def _before_diagonals(node: Node, dim: int, rank: int) -> int | None:
+    """Returns the dimension if it is before the diagonals, which have two dimensions if there are several."""
+    which = node.constant(1)
+    is_one = which is not None and len(set(np.ravel(which).tolist())) == 1
+    return dim if dim < rank - (1 if is_one else 2) else None
 
 
 _PLACES: dict[tuple[str, ...], Rule] = {
@@ -313,8 +329,9 @@ _PLACES: dict[tuple[str, ...], Rule] = {
     ("ReverseV2", "Cumsum", "Cumprod", "CumulativeLogsumexp"): _kept(_other_than(1)),
     ("ArgMax", "ArgMin"): _kept(_other_than(1, dropped=True)),
     ("Roll",): _kept(_other_than(2), linear=True),
-    ("Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement", "MatrixDiagV3", "MatrixDiag"): _kept(_before_last(1)),
-    ("MatrixBandPart", "MatrixDiagPartV3", "MatrixSetDiagV3", "Cholesky", "MatrixInverse"): _kept(_before_last(2)),
+    ("Softmax", "LogSoftmax", "TopKV2", "TopK", "NthElement", "MatrixDiag"): _kept(_before_last(1)),
+    ("MatrixDiagV3",): _kept(_before_diagonals),
+    ("MatrixBandPart", "MatrixDiagPartV3", "Cholesky", "MatrixInverse"): _kept(_before_last(2)),
 }
 
 
@@ -323,6 +340,6 @@ def rules() -> dict[str, object]:
     table: dict[str, object] = {
         "Shape": shape, "ShapeN": shape, "Size": size, "Rank": rank, "Reshape": reshape, "Squeeze": squeeze, "Pack": pack,
         "ConcatV2": concat, "Split": _split(1, 0), "SplitV": _split(0, 2), "BroadcastTo": broadcast,
-        "EnsureShape": ensure_shape, "Pad": pad, "PadV2": pad,
+        "EnsureShape": ensure_shape, "Pad": pad, "PadV2": pad, "MatrixSetDiagV3": set_diagonals,
     }  # fmt: skip
     return table | {name: rule for names, rule in _PLACES.items() for name in names}

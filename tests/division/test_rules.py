@@ -39,7 +39,17 @@ def _case(apply: Callable[..., Any], *inputs: tuple[str, tuple[int, ...]], parti
 
 
 F, M, V, K, B = ("f", (6, 4)), ("f", (4, 5)), ("f", (4,)), ("i", (6, 4)), ("b", (6, 4))
+SQUARES = ("f", (6, 3, 3))
 IMAGE, FILTER = ("f", (6, 5, 5, 2)), ("f", (3, 3, 2, 3))
+
+
+def _turned(images: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
+    """Images shifted and stretched, each by its own numbers or all by the same."""
+    transforms = tf.pad(by, [[0, 0], [0, 6]]) + tf.constant([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+    return raw.ImageProjectiveTransformV3(
+        images=images, transforms=transforms, output_shape=[4, 4], fill_value=0.0, interpolation="BILINEAR",
+        fill_mode="REFLECT",
+    )  # fmt: skip
 
 
 def _joined(a: tf.Tensor, b: tf.Tensor, w: tf.Tensor) -> list[tf.Tensor]:
@@ -227,6 +237,38 @@ CASES: dict[str, Case] = {
     "GatherNd": _case(tf.gather_nd, ("f", (3, 3)), ("i", (6, 2))),
     "UnsortedSegmentSum": _case(lambda a, i: tf.math.unsorted_segment_sum(a, i, 3), F, ("i", (6,))),
     "ScatterNd": _case(lambda i, a: tf.scatter_nd(i, a, (3, 4)), ("i", (6, 1)), F),
+    "MatrixSetDiagV3": _case(tf.linalg.set_diag, SQUARES, ("f", (6, 3))),
+    "MatrixSetDiagV3 band": _case(lambda a, d: tf.linalg.set_diag(a, d, k=(-1, 0)), SQUARES, ("f", (6, 2, 3))),
+    "MatrixDiagPartV3": _case(tf.linalg.diag_part, SQUARES),
+    "MatrixDiagPartV3 band": _case(lambda a: tf.linalg.diag_part(a, k=(-1, 1)), SQUARES),
+    "MatrixDiagV3": _case(tf.linalg.diag, ("f", (6, 3))),
+    "MatrixDiagV3 band": _case(lambda a: tf.linalg.diag(a, k=(-1, 0)), ("f", (6, 2, 3))),
+    "MatrixInverse": _case(lambda a: tf.linalg.inv(a @ tf.transpose(a, (0, 2, 1)) + 4 * tf.eye(3)), SQUARES),
+    "NthElement": _case(lambda a: raw.NthElement(input=a, n=1), SQUARES),
+    "ArgMin": _case(lambda a: tf.argmin(a, 1), F),
+    "ImageProjectiveTransformV3": _case(lambda a, t: _turned(a, t), IMAGE, ("f", (6, 2))),
+    "ImageProjectiveTransformV3 by one": _case(lambda a, t: _turned(a, t), IMAGE, ("f", (1, 2))),
+    "ExtractImagePatches": _case(lambda a: tf.image.extract_patches(a, [1, 2, 2, 1], [1] * 4, [1] * 4, "VALID"), IMAGE),
+    "Dilation2D": _case(
+        lambda a, f: tf.nn.dilation2d(a, f, (1, 1, 1, 1), "SAME", "NHWC", (1, 1, 1, 1)), IMAGE, ("f", (2, 2, 2))
+    ),
+    "AdjustContrastv2": _case(lambda a: tf.image.adjust_contrast(a, 2.0), ("f", (6, 4, 4, 3))),
+    "AdjustHue": _case(lambda a: tf.image.adjust_hue(tf.sigmoid(a), 0.1), ("f", (6, 4, 4, 3))),
+    "Betainc": _case(lambda a, b, x: tf.math.betainc(a, b, tf.sigmoid(x)), ("p", (6, 4)), ("p", (6, 4)), F),
+    "Bucketize": _case(lambda a: raw.Bucketize(input=a, boundaries=[-1.0, 0.0, 1.0]), F),
+    "Bitcast": _case(lambda a: tf.bitcast(tf.bitcast(a, tf.uint8), tf.float32), F),
+    "Complex": _case(lambda a, b: tf.abs(tf.complex(a, b)), F, F),
+    "DepthToSpace": _case(lambda a: tf.nn.depth_to_space(a, 2), ("f", (6, 2, 2, 4))),
+    "SpaceToDepth": _case(lambda a: tf.nn.space_to_depth(a, 2), ("f", (6, 4, 4, 2))),
+    "EuclideanNorm": _case(lambda a: tf.math.reduce_euclidean_norm(a, 0), F),
+    "MirrorPadGrad": _case(lambda a: tf.gradients(tf.pad(a, [[0, 0], [1, 2]], "REFLECT") ** 2, a), F),
+    "ResizeBicubicGrad": _case(lambda a: tf.gradients(tf.image.resize(a, (3, 4), "bicubic") ** 2, a), IMAGE),
+    "LRN": _case(lambda a: tf.gradients(tf.nn.local_response_normalization(a) ** 2, a), IMAGE),
+    "Cumprod": _case(lambda a: tf.gradients(tf.math.cumprod(a, 1), a), F),
+    "InTopK": _case(lambda a, i: raw.InTopK(predictions=a, targets=i, k=2), F, ("i", (6,))),
+    "Unique": _case(lambda i: tf.unique(i), ("i", (6,))),
+    "SegmentMean": _case(lambda a, i: tf.math.segment_mean(a, tf.sort(i)), F, ("i", (6,))),
+    "Where": _case(tf.boolean_mask, F, ("b", (6,))),
     "If": _case(
         lambda a, b: tf.cond(tf.reduce_mean(b) > 0.0, lambda: (a * 2, tf.reduce_sum(a)), lambda: (a, b[0, 0])), F, F
     ),
