@@ -86,7 +86,7 @@ class Outlined(Runner):
         return None
 
     def problem(self, file: str, line: int) -> str | None:
-        found = (step for step in self._steps.values() if step.site.file == file)
+        found = [step for step in list(self._steps.values()) if step.site.file == file]
         return next((s.problem for s in found if s.site.line <= line <= s.site.end_line and s.problem), None)
 
 

@@ -18,7 +18,7 @@ from fdt.capture.places import is_own_file
 
 # Methods of a shape that tell of all its sizes.
 _METHODS = ("__iter__", "__eq__", "as_list", "is_fully_defined", "num_elements", "is_compatible_with")
-# Frames between the Python that reads a shape and `_check`.
+# Frames from `_checked` to the Python that reads a shape.
 _DEPTH = 3
 
 _are_unread: ContextVar[bool] = ContextVar("fdt_sizes_are_unread", default=False)
