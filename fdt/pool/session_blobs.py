@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fdt.errors import ProtocolError
 from fdt.pool.host_links import HostLinks
 from fdt.pool.hosts import OwnHost
 from fdt.pool.worker_links import WorkerLinks
@@ -38,10 +39,15 @@ class SessionBlobs:
             ProtocolError: A file differs from what the worker reported.
         """
         folder = self._processes.folder(worker)
-        # A missing folder was removed with its worker, whose end is reported elsewhere.
-        if refs and isinstance(self._workers.host_of(worker), OwnHost) and folder.exists():
+        if not refs or not isinstance(self._workers.host_of(worker), OwnHost):
+            return
+        try:
             for ref in refs:
                 self._store.adopt(ref, folder, owner)
+        except ProtocolError:
+            # A missing folder was removed with its worker, perhaps just now. Its end is reported elsewhere.
+            if folder.exists():
+                raise
 
     def keep(self, session: bytes, refs: Sequence[blobs_pb2.BlobRef]) -> None:
         """Keeps the blobs of a snapshot for a session's next job.

@@ -156,6 +156,8 @@ class Processes:
         with contextlib.suppress(OSError):
             # The worker may have changed the folder's mode.
             folder.chmod(0o700)
+            # At once: who still takes a blob of it finds it there, or finds the folder gone.
+            folder = folder.rename(folder.with_name(f"{folder.name}.ended"))
         shutil.rmtree(folder, ignore_errors=True)
         self._on_exit(name, status, over)
 
