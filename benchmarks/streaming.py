@@ -1,4 +1,4 @@
-"""How fast do batches of 1 MB travel, beside the rate at which the script's own data come, and what memory do they take?
+"""How fast do batches of 1 MB and of one row travel, beside how fast the script's own data come, and what memory do they take?
 
     python benchmarks/streaming.py            # writes benchmarks/results/streaming.{json,md}
     python benchmarks/streaming.py --quick    # few batches, prints only: does everything run?
@@ -29,11 +29,14 @@ ROWS: dict[str, list[str]] = {
     "async 2": fdt("run", "--mode", "async", "--workers", "2", SCRIPT),
 }
 WANTED = 0.8
+# Rows of a batch: of 1 MB, and of 4 kB.
+SIZES = (250, 1)
 
 
-def rates(row: str, source: str, batches: int, rounds: int) -> dict[str, Any]:
+def rates(row: str, source: str, batch_size: int, batches: int, rounds: int) -> dict[str, Any]:
     """Measures both rates, `rounds` times in turn."""
-    command = [*ROWS[row], source, "--batches", str(batches), "--rounds", str(rounds)]
+    sizes = ["--rows", str(batch_size), "--batches", str(batches), "--rounds", str(rounds)]
+    command = [*ROWS[row], source, *sizes]
     result = run(command, timeout_s=1200).result()
     pairs = zip(result["fitted_per_s"], result["iterated_per_s"], strict=True)
     ratios = [fitted / iterated for fitted, iterated in pairs]
@@ -53,51 +56,72 @@ def memory(row: str, source: str, batches: int) -> dict[str, Any]:
 def markdown(content: Content) -> str:
     """Returns the tables."""
     done = [entry for entry in content["measurements"] if "failed" not in entry]
-    heads = ["", "iterates, batches/s", "fits, batches/s", f"fits / iterates (wanted {WANTED})"]
+    kept = [
+        [f"{e['source']}, {e['row']}", *(str(size) for size in e["tenths_mb"])] for e in done if e["kind"] == "memory"
+    ]
+    settings = content["settings"]
+    return (
+        f"# Streaming batches of 1 MB and of one row\n\n{heading(content)}\n\n"
+        f"Medians (least–most) of {settings['rounds']} rounds of {settings['batches']} batches of 250 rows and "
+        f"{settings['single']} of one row of 4 kB, iterating and fitting in turn in one process.\n\n"
+        f"## Batches of 1 MB\n\n{_rates(done, 250)}\n\nWhat a stream costs: its rate of fitting over that of the same rows "
+        f"as arrays, which are on the pool before the first step.\n\n{_against_arrays(done)}\n\n"
+        f"## Batches of one row\n\n{_rates(done, 1)}\n\n## Memory\n\n"
+        f"MB of the script, the pool and the workers together, median of each tenth "
+        f"of a run that iterates over {settings['long']} batches and then fits on as many; the first two tenths "
+        f"hold the start-up.\n\n{table(['', *(f'{i}/10' for i in range(1, 11))], kept)}\n"
+    )
+
+
+def _rates(done: list[dict[str, Any]], batch_size: int) -> str:
+    """Returns the table of rates with batches of so many rows."""
+    found = [e for e in done if e["kind"] == "rate" and e["batch_size"] == batch_size]
+    keras = {e["source"]: statistics.median(e["fitted_per_s"]) for e in found if e["row"] == "keras"}
+    heads = ["", "iterates, batches/s", "fits, batches/s", f"fits / iterates (wanted {WANTED})", "fits / Keras fits"]
     lines = [
         [
             f"{e['source']}, {e['row']}",
             spread(e["iterated_per_s"], 0),
             spread(e["fitted_per_s"], 0),
             spread(e["ratios"], 2),
+            f"{statistics.median(e['fitted_per_s']) / keras[e['source']]:.2f}" if e["source"] in keras else "",
         ]
+        for e in found
+    ]
+    return table(heads, lines)
+
+
+def _against_arrays(done: list[dict[str, Any]]) -> str:
+    rate = {
+        (e["source"], e["row"]): statistics.median(e["fitted_per_s"])
         for e in done
-        if e["kind"] == "rate"
-    ]
-    kept = [
-        [f"{e['source']}, {e['row']}", *(str(size) for size in e["tenths_mb"])] for e in done if e["kind"] == "memory"
-    ]
-    rate = {(e["source"], e["row"]): statistics.median(e["fitted_per_s"]) for e in done if e["kind"] == "rate"}
+        if e["kind"] == "rate" and e["batch_size"] == SIZES[0]
+    }
     against = [
         [row, *(f"{rate[source, row] / rate['arrays', row]:.2f}" for source in SOURCES[:-1])]
         for row in ROWS
         if all((source, row) in rate for source in SOURCES)
     ]
-    return (
-        f"# Streaming batches of 1 MB\n\n{heading(content)}\n\n"
-        f"Medians (least–most) of {content['settings']['rounds']} rounds of {content['settings']['batches']} batches, "
-        "iterating and fitting in turn in one process.\n\n"
-        f"{table(heads, lines)}\n\nWhat a stream costs: its rate of fitting over that of the same rows as arrays, which are "
-        f"on the pool before the first step.\n\n{table(['', *SOURCES[:-1]], against)}\n\n## Memory\n\n"
-        f"MB of the script, the pool and the workers together, median of each tenth "
-        f"of a run that iterates over {content['settings']['long']} batches and then fits on as many; the first two tenths "
-        f"hold the start-up.\n\n{table(['', *(f'{i}/10' for i in range(1, 11))], kept)}\n"
-    )
+    return table(["", *SOURCES[:-1]], against)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=480, help="of a round; a multiple of 40")
+    parser.add_argument("--single", type=int, default=2_000, help="batches of one row, of a round")
     parser.add_argument("--long", type=int, default=10_000, help="batches over which memory is looked at")
     parser.add_argument("--quick", action="store_true", help="few batches, nothing written")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.batches, options.long = 2, 40, 200
+        options.rounds, options.batches, options.single, options.long = 2, 40, 100, 200
     record = Record("streaming", vars(options), PACKAGES, markdown, keep=not options.quick)
-    for source in SOURCES:
-        for row in ROWS:
-            record.add("rate", partial(rates, row, source, options.batches, options.rounds), source=source, row=row)
+    for batch_size, batches in zip(SIZES, (options.batches, options.single), strict=True):
+        # An epoch over arrays has too many batches of one row for a round.
+        for source in SOURCES if batch_size > 1 else SOURCES[:-1]:
+            for row in ROWS:
+                measure = partial(rates, row, source, batch_size, batches, options.rounds)
+                record.add("rate", measure, source=source, row=row, batch_size=batch_size)
     for row in ("sync 2", "async 2"):
         record.add("memory", partial(memory, row, "generator", options.long), source="generator", row=row)
     print("\n" + record.markdown())
