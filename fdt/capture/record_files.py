@@ -7,15 +7,18 @@
 
 Each is a data set of names, and a rule by which the records of the files follow each other. The rule is TensorFlow's own: it
 is applied to the numbers of the records instead of the records. Lines of a `TextLineDataset`, and what a
-`FixedLengthRecordDataset` yields, are records too. `docs/decisions/0105`.
+`FixedLengthRecordDataset` yields, are records too; so are lines of a `CsvDataset`, with a function that takes them apart.
+`docs/decisions/0105`.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.readers import CsvDatasetV2
 from tensorflow.python.data.ops.flat_map_op import _FlatMapDataset
 from tensorflow.python.data.ops.interleave_op import _InterleaveDataset, _ParallelInterleaveDataset
 from tensorflow.python.data.ops.readers import (
@@ -26,19 +29,24 @@ from tensorflow.python.data.ops.readers import (
 )
 
 from fdt.capture.rowwise import NotRowsError
-from fdt.program import record_index
+from fdt.program import compressed_file, record_index
 from fdt.program.graphs import called
 
 _BY_FILE = (_FlatMapDataset, _InterleaveDataset, _ParallelInterleaveDataset, ParallelInterleaveDataset)
-_READERS = (TFRecordDatasetV2, TextLineDatasetV2, FixedLengthRecordDatasetV2)
+_READERS = (TFRecordDatasetV2, TextLineDatasetV2, FixedLengthRecordDatasetV2, CsvDatasetV2)
 # The types of data sets of records; an iterator over one starts exactly one over the data set of the names.
 KINDS = (*_READERS, *_BY_FILE)
-_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "FixedLengthRecordDatasetV2")
+_TABLE = "CSVDatasetV2"
+_RECORDS = ("TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset", "FixedLengthRecordDatasetV2", _TABLE)
+# Which input of these operations tells how the files are compressed; of a table that comes before what its lines are made of.
+_COMPRESSION = {"FixedLengthRecordDatasetV2": 5}
 # Operations between the records of a file and what the function of a file returns that keep all elements and their order.
 _PASSING = ("Identity", "OptionsDataset", "PrefetchDataset")
 _MAPS = ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
 # Rows whose places are kept, 20 bytes each.
 _MAX_ROWS = 1 << 26
+# From a data set of lines of tables to what reads them file by file.
+_tables = WeakKeyDictionary[Any, Any]()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +114,7 @@ def index(dataset: Any) -> record_index.Records:
     """Returns the records of all files, by the order of `paths`.
 
     Raises:
-        NotRowsError: The files are not known, cannot be read, or are compressed.
+        NotRowsError: The files are not known, or cannot be read.
     """
     found = reading(dataset)
     try:
@@ -153,7 +161,7 @@ def reading(dataset: Any) -> Reading:
     """Returns what a data set does with each of its files.
 
     Raises:
-        NotRowsError: It does more than to apply functions to records, or the files are compressed.
+        NotRowsError: It does more than to apply functions to records.
     """
     of_file = _by_file(dataset)._map_func.function
     # What is captured by a function of a file is the same for all files.
@@ -178,6 +186,9 @@ def reading(dataset: Any) -> Reading:
         elif op.type not in _PASSING:
             raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
         op = op.inputs[0].op
+    if op.type == _TABLE:
+        skipped += _number(op.inputs[3], known)
+        functions.insert(0, Function(_fields(op, known), []))
     if op.type in _RECORDS:
         layout = _layout(op, known)
     else:
@@ -200,15 +211,70 @@ def _layout(op: Any, known: Mapping[Any, Any]) -> record_index.Layout:
     if op.type not in _RECORDS:
         raise NotRowsError(f"it does more with a file than to read its records ({op.type})")
     _check_named(op, op.graph)
-    is_of_one_length = op.type == "FixedLengthRecordDatasetV2"
-    if _known(op.inputs[5 if is_of_one_length else 1], known) != b"":
-        raise NotRowsError("its records are compressed")
-    if is_of_one_length:
+    layout = _of_content(op, known)
+    kind = _known(op.inputs[_COMPRESSION.get(op.type, 1)], known)
+    if kind == b"":
+        return layout
+    compression = "" if kind is None else bytes(np.asarray(kind).item()).decode()
+    if compression not in compressed_file.KINDS:
+        raise NotRowsError("how its records are compressed is not known")
+    return record_index.Compressed(layout, compression)
+
+
+def _of_content(
+    op: Any, known: Mapping[Any, Any]
+) -> record_index.TFRecords | record_index.Lines | record_index.OneLength:
+    if op.type == "FixedLengthRecordDatasetV2":
         header, record, footer = (_number(tensor, known) for tensor in op.inputs[1:4])
         if record > 0:
             return record_index.OneLength(header, record, footer)
         raise NotRowsError("its records have no bytes")
+    if op.type == _TABLE:
+        return record_index.Table(bool(_known(op.inputs[5], known)))
     return record_index.Lines() if op.type == "TextLineDataset" else record_index.TFRecords()
+
+
+def _fields(op: Any, known: Mapping[Any, Any]) -> Any:
+    """Returns the FuncGraph from a line of a table to its fields, which a CSVDatasetV2 yields."""
+    delimiter, quotes, missing, chosen, *defaults, left_out = (_known(tensor, known) for tensor in op.inputs[4:])
+    if any(value is None for value in (delimiter, quotes, missing, chosen, *defaults)) or np.size(left_out):
+        raise NotRowsError("how a line of its table is taken apart is computed, or columns are left out")
+
+    def fields(line: tf.Tensor) -> list[tf.Tensor]:
+        made: list[tf.Tensor] = tf.io.decode_csv(
+            line,
+            list(map(tf.constant, defaults)),
+            np.asarray(delimiter).item(),
+            bool(quotes),
+            np.asarray(missing).item(),
+            np.asarray(chosen).tolist() or None,
+        )
+        return made
+
+    return tf.function(fields, autograph=False).get_concrete_function(tf.TensorSpec([], tf.string)).graph
+
+
+def _table_by_file(dataset: Any) -> Any:
+    """Returns a data set that reads the same files of tables as a CsvDataset, one after the other."""
+    if dataset not in _tables:
+
+        def of_file(name: tf.Tensor) -> CsvDatasetV2:
+            return CsvDatasetV2(
+                name,
+                list(dataset._record_defaults),
+                dataset._compression_type,
+                dataset._buffer_size,
+                dataset._header,
+                dataset._field_delim,
+                dataset._use_quote_delim,
+                dataset._na_value,
+                dataset._select_cols,
+                dataset._exclude_cols,
+            )
+
+        names = tf.data.Dataset.from_tensor_slices(tf.reshape(dataset._filenames, [-1]))
+        _tables[dataset] = names.flat_map(of_file)
+    return _tables[dataset]
 
 
 def _known(tensor: tf.Tensor, known: Mapping[Any, Any]) -> Any:
@@ -237,6 +303,8 @@ def _check_named(op: Any, graph: Any) -> None:
 
 def _by_file(dataset: Any) -> Any:
     """Returns the data set that goes from names to records."""
+    if type(dataset) is CsvDatasetV2:
+        return _table_by_file(dataset)
     return dataset._impl if type(dataset) in _READERS else dataset
 
 

@@ -287,6 +287,7 @@ _RULES: dict[str, Callable[[Any, list[bool]], bool]] = {
     "Unpack": lambda operation, rows: operation.get_attr("axis") not in (0, -operation.inputs[0].shape.rank),
     "Squeeze": _squeezes_each_row,
     "Transpose": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0),
+    "Tile": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 1),
     "Pad": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0, 0),
     "PadV2": lambda operation, rows: rows == [True, False, False] and _begins(operation.inputs[1], 0, 0),
     "MirrorPad": lambda operation, rows: rows == [True, False] and _begins(operation.inputs[1], 0, 0),

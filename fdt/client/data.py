@@ -190,6 +190,7 @@ class ReadBatches(RowBatches):
             bind.read.records.file.CopyFrom(described(files.records.file))
             bind.read.records.offset.CopyFrom(described(files.records.offset))
             bind.read.records.are_lines = files.records.are_lines
+            bind.read.records.compression = files.records.compression
             if files.records.length is not None:
                 bind.read.records.length.CopyFrom(described(files.records.length))
         data, missing = job.bind_rows(bind, contents)

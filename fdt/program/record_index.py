@@ -1,13 +1,16 @@
-"""Finds where the records of files begin, of TFRecord files, of texts by lines, and of files of records of one length."""
+"""Finds where the records of files begin: TFRecords, lines of texts, and records of one length, compressed or not."""
 
 import dataclasses
 import functools
 import mmap
 import os
 import struct
+import tempfile
 from collections.abc import Sequence
 
 import numpy as np
+
+from fdt.program import compressed_file
 
 # A TFRecord is its length, a checksum of that, its bytes, and a checksum of these.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
@@ -17,11 +20,13 @@ _MAX_KEPT = 4096
 # All of a text is looked through for its lines, before the first step.
 _MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 16 << 20
+# Compressed files are decompressed, all of them, before the first step.
+_MAX_COMPRESSED_BYTES = 2 << 30
 _NEWLINE = 10
 
 
 class NoIndexError(Exception):
-    """There is no index of files: one does not consist of whole records, or there is too much text to look through."""
+    """There is no index of files: one does not consist of whole records, or there is too much to look through."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,15 +35,18 @@ class Records:
 
     Attributes:
         file: int32 [num_records], which file a record is in.
-        offset: int64 [num_records], where in the file it begins.
-        length: int64 [num_records], its bytes; None of TFRecords, which have their length and checksums with them.
+        offset: int64 [num_records], where in the file, or in what it holds compressed, it begins.
+        length: int64 [num_records], its bytes; None of TFRecords that are not compressed, which have their length and checksums
+            with them.
         are_lines: Whether records are lines, of which each ends with a line break or its file.
+        compression: How the files are compressed, of `fdt.program.compressed_file.KINDS`, or "".
     """
 
     file: np.ndarray
     offset: np.ndarray
     length: np.ndarray | None = None
     are_lines: bool = False
+    compression: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +100,32 @@ class Lines:
 
 
 @dataclasses.dataclass(frozen=True)
+class Table(Lines):
+    """How a table in a text holds lines, none of whose fields goes over several of them.
+
+    Attributes:
+        has_quotes: Whether fields may stand in quotes.
+    """
+
+    has_quotes: bool = True
+
+    def spans(self, descriptor: int, path: bytes, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where lines begin, and their lengths without their line breaks; see `TFRecords.spans`."""
+        begins, lengths = super().spans(descriptor, path, size)
+        if not size:
+            return begins, lengths
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as text:
+            # Carriage returns stand at the ends of lines alone, where no field is.
+            if text.find(b"\r") >= 0 and text[:].count(b"\r") != text[:].count(b"\r\n"):
+                raise NoIndexError(f"{os.fsdecode(path)} has carriage returns within lines")
+            if self.has_quotes and text.find(b'"') >= 0:
+                spans = zip(begins.tolist(), lengths.tolist(), strict=True)
+                if any(text[begin : begin + length].count(b'"') % 2 for begin, length in spans):
+                    raise NoIndexError(f"{os.fsdecode(path)} has fields that go over several lines")
+        return begins, lengths
+
+
+@dataclasses.dataclass(frozen=True)
 class OneLength:
     """How a file holds records of one length.
 
@@ -115,7 +149,36 @@ class OneLength:
         return begins, np.full(len(begins), self.record, "<i8")
 
 
-Layout = TFRecords | Lines | OneLength
+@dataclasses.dataclass(frozen=True)
+class Compressed:
+    """How a compressed file holds records; all of it is decompressed, into a file for as long as that takes.
+
+    Attributes:
+        content: How its content holds records.
+        kind: How it is compressed, of `fdt.program.compressed_file.KINDS`.
+    """
+
+    content: TFRecords | Lines | OneLength
+    kind: str
+
+    def spans(self, descriptor: int, path: bytes, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where in its content records begin, and their lengths; see `TFRecords.spans`."""
+        del size
+        with tempfile.TemporaryFile() as content:
+            try:
+                for block in compressed_file.blocks(descriptor, self.kind):
+                    content.write(block)
+            except compressed_file.CompressedError as error:
+                raise NoIndexError(f"{os.fsdecode(path)}: {error}") from None
+            content.flush()
+            content_bytes = content.tell()
+            begins, lengths = self.content.spans(content.fileno(), path, content_bytes)
+        if lengths is not None:
+            return begins, lengths
+        return begins + _HEADER_BYTES, np.diff(begins, append=content_bytes) - (_HEADER_BYTES + _FOOTER_BYTES)
+
+
+Layout = TFRecords | Lines | OneLength | Compressed
 
 
 def index(paths: Sequence[bytes], layout: Layout, skipped: int = 0) -> Records:
@@ -127,19 +190,24 @@ def index(paths: Sequence[bytes], layout: Layout, skipped: int = 0) -> Records:
         skipped: How many of each file's records are left out at its beginning.
 
     Raises:
-        NoIndexError: A file does not consist of whole records, or there is too much text.
+        NoIndexError: A file does not consist of whole records, or there is too much to look through.
         OSError: A file cannot be read.
     """
-    if isinstance(layout, Lines) and sum(os.stat(path).st_size for path in paths) > _MAX_TEXT_BYTES:
-        raise NoIndexError(f"its texts have more than {_MAX_TEXT_BYTES:,} bytes to look through for lines")
+    most, is_compressed = _MAX_COMPRESSED_BYTES, isinstance(layout, Compressed)
+    if isinstance(layout, Lines):
+        most = _MAX_TEXT_BYTES
+    if (is_compressed or isinstance(layout, Lines)) and sum(os.stat(path).st_size for path in paths) > most:
+        raise NoIndexError(f"its files have more than {most:,} bytes to look through for records")
     spans = [of_file(path, layout) for path in paths]
     offsets = [offset[skipped:] for offset, _ in spans]
     files = np.repeat(np.arange(len(paths), dtype="<i4"), [len(each) for each in offsets])
     offset = np.concatenate([np.zeros(0, "<i8"), *offsets])
     if isinstance(layout, TFRecords):
         return Records(files, offset)
-    lengths = [length[skipped:] for _, length in spans if length is not None]
-    return Records(files, offset, np.concatenate([np.zeros(0, "<i8"), *lengths]), isinstance(layout, Lines))
+    lengths = np.concatenate([np.zeros(0, "<i8"), *(length[skipped:] for _, length in spans if length is not None)])
+    if isinstance(layout, Compressed):
+        return Records(files, offset, lengths, isinstance(layout.content, Lines), layout.kind)
+    return Records(files, offset, lengths, isinstance(layout, Lines))
 
 
 def of_file(path: bytes, layout: Layout) -> tuple[np.ndarray, np.ndarray | None]:

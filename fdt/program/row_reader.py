@@ -8,7 +8,7 @@ import collections
 import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from fdt.errors import ProtocolError
 from fdt.program import row_function
+from fdt.program.compressed_file import CompressedError, CompressedFiles
 from fdt.program.engine import bound_arrays
 from fdt.program.record_index import Records
 from fdt.program.row_function import RowFiles
@@ -28,6 +29,8 @@ _AT_ONCE, _WAITING = 2, 1
 # Batches whose row numbers may wait; an engine is told of a few at a time.
 _TOLD = 4096
 _TEXT = "string"
+# Reads a part of a file's content, given its length and where it begins.
+_Read = Callable[[int, int], bytes]
 _CHANGED = "A file of the data has been changed, where the pool is, since the training began:"
 
 
@@ -167,6 +170,7 @@ class PartsOfFiles:
             records: Where the rows' parts lie.
         """
         self._names, self._file, self._paths, self._records = names, file, paths, records
+        self._contents = CompressedFiles(paths, records.compression) if records.compression else None
 
     def beforehand(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the rows' contents, and which of them cannot be had as they were; see `WholeFiles`."""
@@ -209,24 +213,33 @@ class PartsOfFiles:
         part = _line if records.are_lines else _part
         offsets, lengths = records.offset[rows].tolist(), records.length[rows].tolist()
         try:
-            descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return [part(descriptor, *span) for span in zip(offsets, lengths, strict=True)]
-            finally:
-                os.close(descriptor)
-        except OSError:
+            with self._opened(file) as read:
+                return [part(read, *span) for span in zip(offsets, lengths, strict=True)]
+        except (OSError, CompressedError):
             return [None] * len(rows)
 
+    @contextlib.contextmanager
+    def _opened(self, file: int) -> Iterator[_Read]:
+        """Within it, what it yields reads parts of a file's content."""
+        if self._contents is not None:
+            yield functools.partial(self._contents.read, file)
+            return
+        descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield functools.partial(os.pread, descriptor)
+        finally:
+            os.close(descriptor)
 
-def _part(descriptor: int, offset: int, length: int) -> bytes | None:
-    found = os.pread(descriptor, length, offset)
+
+def _part(read: _Read, offset: int, length: int) -> bytes | None:
+    found = read(length, offset)
     return found if len(found) == length else None
 
 
-def _line(descriptor: int, offset: int, length: int) -> bytes | None:
+def _line(read: _Read, offset: int, length: int) -> bytes | None:
     # With what has to stand before and behind it.
     before = min(offset, 1)
-    found = os.pread(descriptor, before + length + 1, offset - before)
+    found = read(before + length + 1, offset - before)
     line = found[before : before + length]
     is_between_breaks = found[:before] == b"\n" * before and found[before + length :] in (b"", b"\n")
     is_line = is_between_breaks and len(line) == length and b"\n" not in line

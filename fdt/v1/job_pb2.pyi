@@ -100,16 +100,18 @@ class ReadRows(_message.Message):
     def __init__(self, function: _Optional[_Union[_blobs_pb2.BlobRef, _Mapping]] = ..., num_files: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., digests: _Optional[_Iterable[_Union[FileDigest, _Mapping]]] = ..., records: _Optional[_Union[Records, _Mapping]] = ...) -> None: ...
 
 class Records(_message.Message):
-    __slots__ = ("file", "offset", "length", "are_lines")
+    __slots__ = ("file", "offset", "length", "are_lines", "compression")
     FILE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     ARE_LINES_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     file: Array
     offset: Array
     length: Array
     are_lines: bool
-    def __init__(self, file: _Optional[_Union[Array, _Mapping]] = ..., offset: _Optional[_Union[Array, _Mapping]] = ..., length: _Optional[_Union[Array, _Mapping]] = ..., are_lines: bool = ...) -> None: ...
+    compression: str
+    def __init__(self, file: _Optional[_Union[Array, _Mapping]] = ..., offset: _Optional[_Union[Array, _Mapping]] = ..., length: _Optional[_Union[Array, _Mapping]] = ..., are_lines: bool = ..., compression: _Optional[str] = ...) -> None: ...
 
 class FileDigest(_message.Message):
     __slots__ = ("file", "row", "digest")

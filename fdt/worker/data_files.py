@@ -8,7 +8,7 @@ import numpy as np
 
 from fdt.base import file_identity
 from fdt.errors import ProtocolError
-from fdt.program import row_function
+from fdt.program import compressed_file, row_function
 from fdt.program.engine import bound_arrays
 from fdt.program.record_index import Records
 from fdt.program.row_reader import Column, Files, RowReader, WholeFiles, columns, files_of_records, text_column
@@ -80,7 +80,9 @@ def _records(store: BlobStore, records: job_pb2.Records) -> Records:
         raise ProtocolError("Places in files are integers.")
     if any(values.ndim != 1 for values in (file, offset, *length)):
         raise ProtocolError("A row has one place in its file.")
-    return Records(file, offset, length[0] if length else None, records.are_lines)
+    if records.compression and (records.compression not in compressed_file.KINDS or not length):
+        raise ProtocolError(f"Records are compressed as {', '.join(compressed_file.KINDS)}, and have a length.")
+    return Records(file, offset, length[0] if length else None, records.are_lines, records.compression)
 
 
 def _check_rights(names: Sequence[bytes]) -> None:

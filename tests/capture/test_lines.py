@@ -102,8 +102,8 @@ def test_names_whose_order_is_not_seen_are_left_to_the_script(texts: list[str], 
     ("make", "why"),
     [
         (lambda files: tf.data.FixedLengthRecordDataset(files, 4, 2, 1), "whole records of 4 bytes"),
-        (lambda files: tf.data.FixedLengthRecordDataset(files, 3, compression_type="GZIP"), "compressed"),
-        (lambda files: tf.data.TextLineDataset(files, compression_type="ZLIB"), "compressed"),
+        (lambda files: tf.data.FixedLengthRecordDataset(files, 3, compression_type="GZIP"), "incorrect header"),
+        (lambda files: tf.data.TextLineDataset(files, compression_type="ZLIB"), "incorrect header"),
         (
             lambda files: Dataset.from_tensor_slices(files).flat_map(lambda f: tf.data.TextLineDataset(f).take(3)),
             "more",

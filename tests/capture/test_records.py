@@ -204,8 +204,8 @@ def test_a_record_that_is_damaged_is_plain_pythons_error(files: list[str]) -> No
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda files: tf.data.TFRecordDataset(files, compression_type="GZIP"), "compressed"),
-        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f, "GZIP")), "compressed"),
+        (lambda files: tf.data.TFRecordDataset(files, compression_type="GZIP"), "incorrect header"),
+        (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f, "GZIP")), "incorrect header"),
         (lambda files: by_name(files).map(lambda f: f + "").interleave(tf.data.TFRecordDataset), "names .* computed"),
         (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(f + "")), "other files"),
         (lambda files: by_name(files).interleave(lambda f: tf.data.TFRecordDataset(files)), "other files"),

@@ -47,6 +47,7 @@ APART: dict[str, Callable[[Any, Any, Any], Any]] = {
     "one of two": lambda image, number, words: tf.where(number > 3, number, -number),
     "turned": lambda image, number, words: (tf.transpose(image, [0, 2, 1, 3]), tf.image.flip_left_right(image)),
     "padded": lambda image, number, words: tf.pad(image, [[0, 0], [1, 1], [2, 0], [0, 0]]),
+    "tiled": lambda image, number, words: tf.tile(image, [1, 2, 1, 3]),
     "largest": lambda image, number, words: (tf.reduce_max(image, [1, 2]), tf.argmax(words, 1)),
     "resized": lambda image, number, words: (tf.image.resize(image, [7, 3]), tf.image.resize(image, [3, 9], "nearest")),
     "looked up": lambda image, number, words: tf.gather(tf.constant([[1.0, 2.0], [3.0, 4.0]]), number % 2),
@@ -58,6 +59,7 @@ APART: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 NOT_APART: dict[str, Callable[[Any, Any, Any], Any]] = {
     "less the mean": lambda image, number, words: image - tf.reduce_mean(image, 0),
+    "tiled": lambda image, number, words: tf.tile(image, [2, 1, 1, 1])[: tf.shape(image)[0]],
     "less the first": lambda image, number, words: words - words[:1],
     "turned": lambda image, number, words: image[::-1],
     "called": lambda image, number, words: turned(image),

@@ -1,94 +1,76 @@
-"""Tables are read with the types that they have: TensorFlow ends a process that asks for others."""
+"""Rows that are lines of tables: `CsvDataset`, and what Keras's tutorials make of it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
+from tensorflow.data import Dataset
+from tensorflow.data.experimental import CsvDataset, make_csv_dataset
 
-from fdt.program.lookup_tables import describe, is_fixed
-from fdt.program.step_program import export
-from fdt.v1 import program_pb2
+from fdt.capture.rows import RowNumbers
+from tests.capture.test_records import check_same
 
-_CONTENT = {
-    "words to numbers": (["a", "b"], [1, 2], tf.string, tf.int64),
-    "numbers to numbers": ([10, 20], [1, 2], tf.int64, tf.int64),
-    "numbers to words": ([10, 20], ["a", "b"], tf.int64, tf.string),
-    "small numbers to floats": ([10, 20], [0.5, 1.5], tf.int32, tf.float32),
+TABLES = (b"a,b,c\r\n1,2.5,3\r\n4,,6\r\n7,1e3,9", b"a,b,c\n", b'a,b,c\n"10",11,NA\n13,"14.5",15\n')
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[str]:
+    paths = [tmp_path / f"{number} ä.csv" for number in range(len(TABLES))]
+    for path, content in zip(paths, TABLES, strict=True):
+        path.write_bytes(content)
+    return [str(path) for path in paths]
+
+
+def joined(*fields: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.cast(field, tf.float64) for field in fields])
+
+
+def made_by_name(files: list[str], **options: Any) -> Dataset:
+    return make_csv_dataset(files, 2, label_name="c", na_value="NA", num_rows_for_inference=5, **options)
+
+
+FORMS: dict[str, Callable[[list[str]], Dataset]] = {
+    "one after the other": lambda files: CsvDataset(files, [0, 0.5, -1], header=True, na_value="NA").batch(2),
+    "of one file": lambda files: CsvDataset(files[0], [tf.int32, 0.5, 70], header=True).map(joined).batch(2),
+    "shuffled": lambda files: (
+        CsvDataset(files, [0.0, -1], header=True, na_value="NA", select_cols=[1, 2]).shuffle(4, seed=3).batch(2)
+    ),
+    "in turn": lambda files: (
+        Dataset.from_tensor_slices(files)
+        .interleave(lambda file: CsvDataset(file, [0, 0.5, -1], header=True, na_value="NA"), cycle_length=2)
+        .map(joined)
+        .batch(2)
+    ),
+    "by columns": lambda files: made_by_name(files, num_epochs=1, shuffle=False),
+    "by columns, shuffled": lambda files: made_by_name(files, num_epochs=1, shuffle_seed=3, shuffle_buffer_size=4),
 }
 
 
-def _directly(table: Any, keys: tf.Tensor) -> tf.Tensor:
-    return table.lookup(keys)
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_come_in_the_order_of_the_data_set(name: str, tables: list[str], row_numbers: RowNumbers) -> None:
+    check_same(row_numbers, lambda: FORMS[name](tables))
 
 
-def _in_a_call(table: Any, keys: tf.Tensor) -> tf.Tensor:
-    return tf.function(table.lookup)(keys)
+def test_tables_have_delimiters_of_their_own(tmp_path: Path, row_numbers: RowNumbers) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(b'1;2\n3;4\n"5";6\n')
+    check_same(row_numbers, lambda: CsvDataset(str(path), [0, 0], field_delim=";").batch(2))
+    path.write_bytes(b'1;"2\n3;4"\n')
+    with_quotes = CsvDataset(str(path), ["", ""], field_delim=";", use_quote_delim=False)
+    check_same(row_numbers, lambda: with_quotes.map(lambda a, b: tf.strings.length([a, b])).batch(2))
 
 
-def _in_a_branch(table: Any, keys: tf.Tensor) -> tf.Tensor:
-    return tf.cond(tf.size(keys) > 1, lambda: table.lookup(keys), lambda: table.lookup(keys[:1]))
-
-
-@pytest.mark.parametrize("looked_up", [_directly, _in_a_call, _in_a_branch])
-@pytest.mark.parametrize("name", _CONTENT)
-def test_a_table_is_read_as_it_is(name: str, looked_up: Callable[[Any, tf.Tensor], tf.Tensor]) -> None:
-    keys, values, key_type, value_type = _CONTENT[name]
-    initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, key_type), tf.constant(values, value_type))
-    table = tf.lookup.StaticHashTable(initializer, tf.zeros([], value_type) if value_type != tf.string else "")
-    step = tf.function(lambda x: looked_up(table, x)).get_concrete_function(tf.TensorSpec([None], key_type))
-    ((handle, inside),) = [pair for pair in step.graph.captures if pair[0] is table.resource_handle]
-    described = describe(handle, inside)
-    assert described is not None
-    found = [tf.make_ndarray(tensor_pb2.TensorProto.FromString(c)) for c in (described.keys, described.values)]
-    expected = [tf.constant(keys, key_type).numpy(), tf.constant(values, value_type).numpy()]
-    order = np.argsort(found[0])
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype
-        assert one[order].tolist() == other.tolist()
-
-
-def test_what_is_no_table_is_none() -> None:
-    iterator = iter(tf.data.Dataset.range(3))
-    step = tf.function(lambda: next(iterator)).get_concrete_function()
-    for handle, inside in step.graph.captures:
-        assert describe(handle, inside) is None
-
-
-def _static() -> Any:
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([1], tf.int64)), -1)
-
-
-def _changing() -> Any:
-    return tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-
-
-@pytest.mark.parametrize(("make", "expected"), [(_static, True), (_changing, False)])
-@pytest.mark.parametrize("looked_up", [_directly, _in_a_call])
-def test_a_table_that_can_be_filled_further_is_not_fixed(
-    make: Callable[[], Any], expected: bool, looked_up: Callable[[Any, tf.Tensor], tf.Tensor]
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b'1,"2\n3"\n', "go over several lines"), (b"1,2\r3\n", "carriage returns within lines")],
+)
+def test_fields_that_are_not_within_a_line_are_left_to_the_script(
+    content: bytes, why: str, tmp_path: Path, row_numbers: RowNumbers
 ) -> None:
-    table = make()
-    size = int(table.size())
-    step = tf.function(lambda x: looked_up(table, x)).get_concrete_function(tf.TensorSpec([None], tf.string))
-    ((handle, inside),) = [pair for pair in step.graph.captures if pair[0] is table.resource_handle]
-    # While the script traces a function, too.
-    found = tf.function(lambda: tf.constant(is_fixed(handle, inside)))()
-    assert is_fixed(handle, inside) == bool(found) == expected
-    assert int(table.size()) == size
-
-
-def test_a_step_with_a_table_is_exported_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    table = _static()
-    step = tf.function(lambda share, words: [table.lookup(words)])
-    concrete = step.get_concrete_function(tf.TensorSpec([], tf.float32), tf.TensorSpec([None], tf.string))
-    logger = tf.get_logger()
-    logger.addHandler(caplog.handler)
-    try:
-        program, _ = export(concrete, [], lambda variable: program_pb2.Variable())
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert caplog.records == []
-    assert len(program.tables) == 1
+    path = tmp_path / "table"
+    path.write_bytes(content)
+    data = CsvDataset(str(path), ["", ""]).map(lambda a, b: tf.strings.length([a, b])).batch(2)
+    assert row_numbers.of_files(data) is None
+    assert why in row_numbers.reason

@@ -24,10 +24,12 @@ _CASES = (
         "of_both_parts",
         "records",
         "records_in_turn",
+        "compressed_records",
         "texts",
         "lines",
+        "table",
+        "records_of_one_length",
     ),
-    "records_of_one_length",
 )
 _LAST = ("evaluated_here", "lost", "broken")
 
@@ -49,7 +51,9 @@ def _made(out: Path) -> dict[str, Any]:
     [
         pytest.param("sync", 2, (*_CASES, *_LAST), id="2 workers"),
         pytest.param("sync", 3, ("mapped", "records_in_turn", "broken"), id="3 workers", marks=pytest.mark.thorough),
-        pytest.param("async", 1, ("mapped", "records", "lines", "records_of_one_length", "lost"), id="asynchronous"),
+        pytest.param(
+            "async", 1, ("mapped", "records", "lines", "table", "records_of_one_length", "lost"), id="asynchronous"
+        ),
         pytest.param("sync", 1, (*_CASES, *_LAST), id="1 worker", marks=pytest.mark.thorough),
     ],
 )

@@ -1,6 +1,7 @@
 """Trains on data sets whose rows are files, as scripts do; writes what came of it as JSON."""
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -131,6 +132,15 @@ def write_records(path: str, chosen: list[int], folder: Path) -> None:
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
+def compressed_records(folder: Path) -> tf.data.Dataset:
+    """The same records in files by gzip."""
+    names = [f"{name}.gz" for name in record_files(folder)]
+    for name in names:
+        if not Path(name).exists():
+            Path(name).write_bytes(gzip.compress(Path(name).with_suffix("").read_bytes()))
+    return tf.data.TFRecordDataset(names, "GZIP", num_parallel_reads=2).shuffle(15, seed=3).map(parsed).batch(8)
+
+
 def texts(folder: Path) -> tf.data.Dataset:
     """As tutorials on texts have it: a folder for each class, and a vocabulary that was taken from the texts."""
     words = [
@@ -169,6 +179,27 @@ def lines(folder: Path) -> tf.data.Dataset:
     return data.map(lambda x, y: (tf.reshape(tf.cast(x, tf.float32), [-1, *SIZE, 3]), y)).prefetch(2)
 
 
+def table(folder: Path) -> tf.data.Dataset:
+    """Numbers and a class in the columns of tables, shuffled and batched as TensorFlow's function for tables does."""
+    names = [folder.parent / f"table {part}.csv" for part in range(2)]
+    draw = np.random.default_rng(6)
+    for name in names:
+        numbers = draw.random([15, 4])
+        name.write_text(
+            "w,x,y,z,class\n"
+            + "\n".join(f"{','.join(map(repr, row.tolist()))},{i % 3}" for i, row in enumerate(numbers))
+        )
+    data = tf.data.experimental.make_csv_dataset(
+        [str(name) for name in names], 8, label_name="class", num_epochs=1, shuffle_buffer_size=9, shuffle_seed=2
+    )
+
+    def made(columns: dict[str, tf.Tensor], label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        values = tf.stack(list(columns.values()), 1)
+        return tf.tile(values[:, None, None, :3], [1, *SIZE, 1]) + values[:, None, None, 3:], label
+
+    return data.map(made)
+
+
 def records_of_one_length(folder: Path) -> tf.data.Dataset:
     """As CIFAR-10 has it: a class and pixels, in so many bytes."""
     length = SIZE[0] * SIZE[1] * 3
@@ -195,8 +226,10 @@ DATA: dict[str, Callable[[Path], tf.data.Dataset]] = {
     "of_both_parts": of_both_parts,
     "records": records,
     "records_in_turn": records_in_turn,
+    "compressed_records": compressed_records,
     "texts": texts,
     "lines": lines,
+    "table": table,
     "records_of_one_length": records_of_one_length,
 }
 
