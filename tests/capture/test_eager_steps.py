@@ -1,86 +1,18 @@
 """Programs with eager steps, as they are and with their steps traced: both leave the same values of the same types."""
 
-import ast
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from fdt.base.patch import Patches
-from fdt.capture.loop.outlined import Outlined
-from fdt.capture.step import seeds, unseen
-from fdt.capture.watching import calling
-from fdt.script.outline.rewriting import RUN, Site, outlined
-
-_HEAD = """
-import numpy as np, tensorflow as tf
-x = np.random.RandomState(0).rand(40, 3).astype("float32")
-y = x.sum(1, keepdims=True)
-w = tf.Variable([[0.1], [0.2], [0.3]])
-"""
+from tests.capture.eager_programs import expect_same, steps_are_watched
 
 
 @pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    def called(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-        with calling(function):
-            return original(function, *args, **kwargs)
-
-    patches = Patches()
-    seeds.install(patches)
-    unseen.install(patches)
-    patches.wrap(Function, "__call__", called)
-    yield
-    patches.undo()
-    sys.modules.pop("train", None)
-
-
-def _left(folder: Path, source: str, is_traced: bool) -> dict[str, Any]:
-    """Runs a program; returns its names and values."""
-    file, sites = str(folder / "train.py"), list[Site]()
-    tree = ast.parse(_HEAD + source, file)
-
-    def register(site: Site) -> int:
-        sites.append(site)
-        return len(sites) - 1
-
-    module = sys.modules["train"] = ModuleType("train")
-    module.__file__, space = file, vars(module)
-    if is_traced:
-        outlined(tree, file, register)
-        observer: Any = SimpleNamespace(take_for_training=lambda graph: None)
-        steps = Outlined(observer, lambda: True, lambda function: None)
-
-        def run(number: int, *others: Any) -> Any:
-            results = steps.step(sites[number], *others)
-            assert results is not None, steps.problem(file, sites[number].line)
-            return results
-
-        assert [site.problem for site in sites] == [None] * len(sites) and sites
-        space[RUN] = run
-    exec(compile(tree, file, "exec"), space)  # what is tested
-    return space
-
-
-def _expect_same(folder: Path, source: str, *names: str) -> None:
-    # What nobody reads later is no result of a step.
-    source = f"{textwrap.dedent(source)}\ndef last():\n    return {', '.join(names)}\n"
-    plain, traced = (_left(folder, source, is_traced) for is_traced in (False, True))
-    for name in names:
-        mine, expected = traced[name], plain[name]
-        assert tf.is_tensor(mine) == tf.is_tensor(expected), name
-        if not tf.is_tensor(expected):
-            assert type(mine) is type(expected), name
-        for one, other in zip(tf.nest.flatten(mine), tf.nest.flatten(expected), strict=True):
-            assert tf.is_tensor(one) == tf.is_tensor(other) and (tf.is_tensor(one) or type(one) is type(other)), name
-            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, err_msg=name)
+def _watched() -> Iterator[None]:
+    with steps_are_watched():
+        yield
 
 
 def test_numbers_that_become_tensors(tmp_path: Path) -> None:
@@ -103,7 +35,7 @@ def test_numbers_that_become_tensors(tmp_path: Path) -> None:
             is_late = count > 2
             w.assign_sub(0.5 * m / (1 - 0.9 ** count))
     """
-    _expect_same(tmp_path, source, "m", "total", "best", "gain", "count", "scale", "is_late", "w")
+    expect_same(tmp_path, source, "m", "total", "best", "gain", "count", "scale", "is_late", "w")
 
 
 def test_attributes_and_lists_of_numbers_that_become_tensors(tmp_path: Path) -> None:
@@ -127,7 +59,7 @@ def test_attributes_and_lists_of_numbers_that_become_tensors(tmp_path: Path) -> 
             train(x[i * 10 : i * 10 + 10], y[i * 10 : i * 10 + 10])
         total, m, count, rate = state.total, state.m, state.count, state.rate
     """
-    _expect_same(tmp_path, source, "total", "m", "count", "rate", "moments", "counts", "w")
+    expect_same(tmp_path, source, "total", "m", "count", "rate", "moments", "counts", "w")
 
 
 def test_methods_of_the_arrays_of_a_batch(tmp_path: Path) -> None:
@@ -141,7 +73,7 @@ def test_methods_of_the_arrays_of_a_batch(tmp_path: Path) -> None:
             w.assign_sub(0.1 * tape.gradient(loss, w))
             seen += np.expand_dims(batch, 0).mean()
     """
-    _expect_same(tmp_path, source, "w", "loss", "seen")
+    expect_same(tmp_path, source, "w", "loss", "seen")
 
 
 _MICRO_BATCHES = """
@@ -194,7 +126,7 @@ def test_gradients_collected_over_micro_batches(collected: str, tmp_path: Path) 
     source = "parts = []" + _MICRO_BATCHES.replace(
         "    {collected}\n", textwrap.dedent(_COLLECTED[collected]).replace("\n", "\n    ")
     )
-    _expect_same(tmp_path, source, "w", "b", "kept", "loss", "parts")
+    expect_same(tmp_path, source, "w", "b", "kept", "loss", "parts")
 
 
 _KEEPING = {
@@ -259,7 +191,7 @@ def test_what_the_first_call_keeps_is_as_in_plain_python(keeping: str, tmp_path:
         weights = w.read_value()
     """
     source = textwrap.dedent(_KEEPING[keeping]) + textwrap.dedent(step)
-    _expect_same(tmp_path, source, "losses", "now", "calls", "weights")
+    expect_same(tmp_path, source, "losses", "now", "calls", "weights")
 
 
 # Where a function beside the step finds a number that the script changes from step to step, and how the script changes it.
@@ -388,140 +320,4 @@ for i in range(0, 40, 10):
     {change}
 weights = w.read_value()
 """
-    _expect_same(tmp_path, step, "losses", "weights")
-
-
-_BATCHES = {
-    "data classes": """
-        import dataclasses
-
-        @dataclasses.dataclass
-        class Batch:
-            x: np.ndarray
-            y: np.ndarray
-            weight: float
-    """,
-    "objects with methods": """
-        class Data:
-            def __init__(self, x, y):
-                self.x, self.y = tf.constant(x), y
-
-        class Batch:
-            def __init__(self, x, y, weight):
-                self.data, self.weight = Data(x, y), weight
-
-            @property
-            def x(self):
-                return self.data.x
-
-            @property
-            def y(self):
-                return tf.identity(self.data.y)
-    """,
-    "namespaces": """
-        from types import SimpleNamespace
-
-        def Batch(x, y, weight):
-            return SimpleNamespace(x=x, y=y, weight=weight)
-    """,
-}
-
-
-@pytest.mark.parametrize("batches", _BATCHES)
-def test_an_object_for_each_batch(batches: str, tmp_path: Path) -> None:
-    """Another one each time, in more steps than a step may be traced; what a library reads of it counts too."""
-    step = """
-        losses = []
-        for i in range(0, 40):
-            batch = Batch(x[i:i + 1 + i % 3], y[i:i + 1 + i % 3], 1.0 + i)
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((batch.x @ w - batch.y) ** 2) * getattr(batch, "wei" + "ght")
-            w.assign_sub(0.001 * tape.gradient(loss, w))
-            losses.append(loss)
-        weights = w.read_value()
-    """
-    _expect_same(tmp_path, textwrap.dedent(_BATCHES[batches]) + textwrap.dedent(step), "losses", "weights")
-
-
-# What a function beside the step does for the smaller batches; `of` is an object of the script's.
-_BY_SIZE = {
-    "reads": "if n < 4: return of.scale",
-    "sets": "if n < 4: of.last = i",
-    "counts": "if n < 4: of.last += 1",
-    "counts rows": "of.last += n",
-    "keeps the size": "of.last = n",
-    "returns the size": "return float(n)",
-    "keeps a list": "of.last = [0.5] * n",
-}
-
-
-@pytest.mark.parametrize("size", ["batch.shape[0]", "len(batch)"])
-@pytest.mark.parametrize("done", _BY_SIZE)
-def test_batches_of_several_sizes(done: str, size: str, tmp_path: Path) -> None:
-    """For each size the step's Python runs anew; what it does then counts as what it did in the first trace."""
-    _expect_same(tmp_path, _of_sizes(_BY_SIZE[done], size), "losses", "lasts")
-
-
-@pytest.mark.parametrize(
-    ("done", "why"),
-    [
-        ("if n < 4: print('small')", "it prints 'small'"),
-        ("if n < 4: return float(np.random.rand())", "it draws random numbers in Python"),
-        ("if n < 4: lasts.append(n)", "it changes the global lasts"),
-    ],
-)
-def test_effects_for_one_size_alone_are_refused(done: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=why):
-        _left(tmp_path, _of_sizes(done, "batch.shape[0]"), is_traced=True)
-
-
-def _of_sizes(done: str, size: str) -> str:
-    return f"""
-class Of: pass
-of, losses, lasts = Of(), [], []
-of.scale, of.last = 2.0, 0
-
-def scale(batch):
-    n = {size}
-    {done}
-    return 1.0
-
-for i in range(16):
-    batch = tf.constant(x[i : i + (2 if i % 4 == 3 else 4)])
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((batch @ w - 1.0) ** 2) * scale(batch)
-    w.assign_sub(0.05 * tape.gradient(loss, w))
-    losses.append(loss)
-    lasts.append(of.last)
-    of.scale *= 0.9
-"""
-
-
-def test_threads_that_train_models_of_their_own(tmp_path: Path) -> None:
-    """As the actors of A3C do: one thread's trace and another's step, which hands other objects over, take turns."""
-    source = """
-    import threading
-    class Batch:
-        def __init__(self, x): self.x = x
-    class Trainer(threading.Thread):
-        def __init__(self, number):
-            super().__init__()
-            self.x, self.w, self.losses = x * (number + 1), tf.Variable([[0.1], [0.2], [0.3]]), []
-        def loss(self, batch):
-            return tf.reduce_mean(tf.square(batch.x @ self.w - 1.0))
-        def run(self):
-            for i in range(12):
-                batch = Batch(tf.constant(self.x[i : i + 4 + i % 2]))
-                with tf.GradientTape() as tape:
-                    loss = self.loss(batch)
-                self.w.assign_sub(0.1 * tape.gradient(loss, self.w))
-                self.losses.append(float(loss))
-                print("one of", len(self.losses), "losses")
-    trainers = [Trainer(number) for number in range(3)]
-    for trainer in trainers:
-        trainer.start()
-    for trainer in trainers:
-        trainer.join()
-    losses = [trainer.losses for trainer in trainers]
-    """
-    _expect_same(tmp_path, source, "losses")
+    expect_same(tmp_path, step, "losses", "weights")
