@@ -22,7 +22,7 @@ _MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 16 << 20
 # Compressed files are decompressed, all of them, before the first step.
 _MAX_COMPRESSED_BYTES = 2 << 30
-_NEWLINE = 10
+_NEWLINE, _QUOTE = 10, 34
 
 
 class NoIndexError(Exception):
@@ -112,16 +112,18 @@ class Table(Lines):
     def spans(self, descriptor: int, path: bytes, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns where lines begin, and their lengths without their line breaks; see `TFRecords.spans`."""
         begins, lengths = super().spans(descriptor, path, size)
-        if not size:
-            return begins, lengths
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as text:
-            # Carriage returns stand at the ends of lines alone, where no field is.
-            if text.find(b"\r") >= 0 and text[:].count(b"\r") != text[:].count(b"\r\n"):
-                raise NoIndexError(f"{os.fsdecode(path)} has carriage returns within lines")
-            if self.has_quotes and text.find(b'"') >= 0:
-                spans = zip(begins.tolist(), lengths.tolist(), strict=True)
-                if any(text[begin : begin + length].count(b'"') % 2 for begin, length in spans):
-                    raise NoIndexError(f"{os.fsdecode(path)} has fields that go over several lines")
+        quotes = np.zeros(len(begins) + 1, np.int64)
+        with open(descriptor, "rb", closefd=False) as text:
+            for begin in range(0, size, _CHUNK_BYTES):
+                text.seek(begin)
+                # With the next byte, since a carriage return is a part of a line break, or within a field.
+                part = text.read(_CHUNK_BYTES + 1)
+                if part[:_CHUNK_BYTES].count(b"\r") != part.count(b"\r\n"):
+                    raise NoIndexError(f"{os.fsdecode(path)} has carriage returns within lines")
+                places = np.flatnonzero(np.frombuffer(part[:_CHUNK_BYTES], np.uint8) == _QUOTE) + begin
+                quotes += np.bincount(np.searchsorted(begins, places, "right"), minlength=len(quotes))
+        if self.has_quotes and (quotes % 2).any():
+            raise NoIndexError(f"{os.fsdecode(path)} has fields that go over several lines")
         return begins, lengths
 
 

@@ -10,6 +10,7 @@ from tensorflow.data import Dataset
 from tensorflow.data.experimental import CsvDataset, make_csv_dataset
 
 from fdt.capture.rows import RowNumbers
+from fdt.program import record_index
 from tests.capture.test_records import check_same
 
 TABLES = (b"a,b,c\r\n1,2.5,3\r\n4,,6\r\n7,1e3,9", b"a,b,c\n", b'a,b,c\n"10",11,NA\n13,"14.5",15\n')
@@ -62,15 +63,21 @@ def test_tables_have_delimiters_of_their_own(tmp_path: Path, row_numbers: RowNum
     check_same(row_numbers, lambda: with_quotes.map(lambda a, b: tf.strings.length([a, b])).batch(2))
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100])
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b'1,"2\n3"\n', "go over several lines"), (b"1,2\r3\n", "carriage returns within lines")],
+    [
+        (b'1,"2\n3"\n', "go over several lines"),
+        (b"1,2\r3\n", "carriage returns within lines"),
+        (b'"1","2"\r\n3,"4,"\r\n', ""),
+    ],
 )
 def test_fields_that_are_not_within_a_line_are_left_to_the_script(
-    content: bytes, why: str, tmp_path: Path, row_numbers: RowNumbers
+    content: bytes, why: str, chunk: int, tmp_path: Path, row_numbers: RowNumbers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(record_index, "_CHUNK_BYTES", chunk)
     path = tmp_path / "table"
     path.write_bytes(content)
     data = CsvDataset(str(path), ["", ""]).map(lambda a, b: tf.strings.length([a, b])).batch(2)
-    assert row_numbers.of_files(data) is None
+    assert (row_numbers.of_files(data) is None) == bool(why)
     assert why in row_numbers.reason
