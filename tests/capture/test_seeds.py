@@ -93,3 +93,41 @@ def test_without_a_seed_a_step_draws_others_each_time() -> None:
         patches.undo()
     drawn = [step().numpy().tolist() for step in (*steps, *steps)]
     assert len(set(map(tuple, drawn))) == 4
+
+
+def test_operations_with_a_seed_of_their_own_count_together() -> None:
+    """Those of a kind and a seed: before the steps, in them, between them, and after the global seed is set again."""
+
+    def drawn() -> list[tf.Tensor]:
+        return [
+            tf.random.normal([3], seed=7),
+            tf.random.normal([2, 2], seed=7),
+            tf.random.normal([3], seed=8),
+            tf.random.normal([3], dtype=tf.float64, seed=7),
+            tf.random.truncated_normal([5], seed=7),
+            tf.random.uniform([3], seed=7),
+            tf.random.uniform([3], 0, 1 << 30, tf.int32, seed=7),
+            tf.random.uniform([3], 0, 1 << 30, tf.int64, seed=7),
+            tf.nn.dropout(tf.ones([30]), 0.5, seed=7),
+        ]
+
+    def step() -> list[tf.Tensor]:
+        with seeds.Seeds(()).taken():
+            return drawn()
+
+    def run(step: Any) -> list[Any]:
+        made: list[Any] = []
+        for seed in (5, 5, None, 6):
+            tf.random.set_seed(seed)
+            made += [drawn(), step(), step(), drawn(), step()]
+        return made
+
+    plain, patches = run(drawn), Patches()
+    seeds.install(patches)
+    try:
+        ours = run(tf.function(step, autograph=False))
+    finally:
+        patches.undo()
+    for one, other in zip(plain, ours, strict=True):
+        for expected, found in zip(one, other, strict=True):
+            assert bool(tf.reduce_all(expected == found))

@@ -24,7 +24,7 @@ import losses  # noqa: F401
 import models  # noqa: F401
 import numpy as np
 import optimizers  # noqa: F401
-import random_layers  # noqa: F401
+import random_numbers  # noqa: F401
 import rows_together  # noqa: F401
 import sessions  # noqa: F401
 import several_sizes  # noqa: F401

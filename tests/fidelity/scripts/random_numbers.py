@@ -4,7 +4,8 @@ Every worker draws its own dropout masks, and a BatchNormalization sees only its
 """
 
 import tensorflow as tf
-from recording import Results, case, compiled, digits, fit
+from loops import EPOCHS, UNEVEN, batches, cross_entropy, outcome
+from recording import Results, case, compiled, digits, fit, mlp
 from tensorflow import keras
 
 TRAINING = 64 * 20
@@ -50,3 +51,28 @@ def numbers_of_tf_random() -> Results:
     model = Noisy(inputs, outputs)
     model.compile("adam", "sparse_categorical_crossentropy")
     return fit(model, *digits(150))
+
+
+@case
+def eager_random_with_seeds() -> Results:
+    """Eager operations with a seed of their own count on together: before the loop, in its steps, and between them."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(0.01), cross_entropy()
+    keras.utils.set_random_seed(5)
+
+    def noise(like: tf.Tensor) -> tf.Tensor:
+        return tf.random.normal(tf.shape(like), stddev=0.1, seed=7)
+
+    losses, between = [], [float(tf.random.normal([], seed=7)), float(tf.random.uniform([], seed=3))]
+    for epoch in range(EPOCHS):
+        for x, y in batches(UNEVEN):
+            with tf.GradientTape() as tape:
+                kept = tf.nn.dropout(x + noise(x), 0.3, seed=3)
+                scale = tf.random.uniform([], 1, 4, tf.int32, seed=2) * tf.random.uniform([], 1, 4, tf.int32, seed=2)
+                loss = loss_of(y, model(kept)) * tf.cast(scale, x.dtype) + tf.reduce_mean(noise(kept))
+            gradients = tape.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+            losses.append(loss)
+        between += [float(tf.random.normal([], seed=7)), float(tf.random.uniform([], seed=9))]
+        if epoch == 0:
+            tf.random.set_seed(8)
+    return outcome(model, optimizer, loss=[float(each) for each in losses], between=between)
