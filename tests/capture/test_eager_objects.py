@@ -149,3 +149,26 @@ def test_threads_that_train_models_of_their_own(tmp_path: Path) -> None:
     losses = [trainer.losses for trainer in trainers]
     """
     expect_same(tmp_path, source, "losses")
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        ("tf.random.shuffle(x[i : i + 4])", 1),
+        ("tf.random.shuffle(x[i : i + 4], seed=2)", 1),
+        ("x[i : i + 4] + tf.random.normal([])", 0),
+        ("x[i : i + 4] + tf.random.normal([], seed=2)", 0),
+    ],
+)
+def test_draws_that_are_not_plain_pythons_are_told_once(
+    drawn: str, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"""
+tf.random.set_seed(1)
+for i in range(6):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((({drawn}) @ w - 1.0) ** 2)
+    w.assign_sub(0.05 * tape.gradient(loss, w))
+"""
+    left(tmp_path, source, is_traced=True)
+    assert capsys.readouterr().err.count("draws by RandomShuffle, and so other numbers") == told

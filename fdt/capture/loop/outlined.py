@@ -32,6 +32,7 @@ from fdt.capture.places import Argument, Place, is_plain_object
 from fdt.capture.refusals import in_place
 from fdt.capture.step import seeds
 from fdt.capture.step.draws import Draws, restore, states
+from fdt.capture.step.writes import draws_of_its_own
 from fdt.client.report import say
 from fdt.script.outline.rewriting import Site
 from fdt.script.outline.sites import Runner
@@ -120,6 +121,8 @@ class _Step:
         self._has_arrays = False
         # Whether each size of its data has a trace of its own: only if its Python has other effects for some.
         self._is_of_sizes = False
+        # Whether it was said that the step draws other numbers.
+        self._has_told = False
         # Why calls have run on this machine.
         self._ran_here: set[str] = set()
         # Places of the script's expressions whose values were found to be no numbers.
@@ -284,10 +287,21 @@ class _Step:
             # Initial values are drawn again.
             restore(drawn)
             raise
+        self._tell_of_draws(traced)
         known.append(traced)
         kept.append(call.given)
         self._drop_old(known)
         return traced, [*data.values(), *self._beside(traced)]
+
+    def _tell_of_draws(self, traced: Traced) -> None:
+        """Says once which random operations of the step draw other numbers than plain python's."""
+        drawing = draws_of_its_own(traced.graph)
+        if drawing and not self._has_told:
+            say(
+                f"warning: {self.site.file}: the step in lines {self.site.line} to {self.site.end_line} draws by "
+                f"{' and '.join(drawing)}, and so other numbers than in plain python, from the same distribution"
+            )
+            self._has_told = True
 
     def _drop_old(self, known: list[Traced]) -> None:
         """Forgets the traces that were not used for longest, of all and of those in a list."""

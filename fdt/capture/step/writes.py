@@ -189,6 +189,15 @@ def counting_draws(graph: Any) -> list[str]:
     return sorted(_COUNTING.intersection(_kinds(graph)))
 
 
+def draws_of_its_own(graph: Any) -> list[str]:
+    """Returns the types of random operations with a seed that stand in an eager step itself and draw other numbers there.
+
+    In plain python they begin at a seed of TensorFlow's context in each step, or count on where others of their kind stand.
+    """
+    found = (op for op in graph.get_operations() if op.type in _COUNTING)
+    return sorted({op.type for op in found if op.get_attr("seed") or op.get_attr("seed2")})
+
+
 def _kinds(graph: Any) -> Iterator[str]:
     """Yields the types of a step's operations, and of those in its functions, loops and branches."""
     yield from (operation.type for operation in graph.get_operations())
