@@ -114,20 +114,23 @@ class CompressedFiles:
             CompressedError: It is not what zlib compresses.
         """
         first, last = offset // _BLOCK_BYTES, (offset + max(length, 1) - 1) // _BLOCK_BYTES
-        content = b"".join(self._block(file, block) for block in range(first, last + 1))
+        parts = list[bytes]()
+        # Behind a block that is not full there is nothing.
+        while len(parts) <= last - first and (not parts or len(parts[-1]) == _BLOCK_BYTES):
+            parts.append(self._block(file, first + len(parts)))
         begin = offset - first * _BLOCK_BYTES
-        return content[begin : begin + length]
+        return b"".join(parts)[begin : begin + length]
 
     def _block(self, file: int, block: int) -> bytes:
         with self._turn:
             if (file, block) in self._blocks:
                 self._blocks.move_to_end((file, block))
-            else:
-                self._read_up_to(file, block)
-            return self._blocks[file, block]
+                return self._blocks[file, block]
+            return self._read_up_to(file, block)
 
-    def _read_up_to(self, file: int, block: int) -> None:
-        near = next((n for n in range(block, 0, -1) if (file, n) in self._states), 0)
+    def _read_up_to(self, file: int, block: int) -> bytes:
+        """Returns a block, nothing behind the end; reads those before it, from the nearest state on."""
+        near = max((number for of, number in self._states if of == file and number <= block), default=0)
         if near:
             self._states.move_to_end((file, near))
             state = self._states[file, near].copy()
@@ -136,11 +139,14 @@ class CompressedFiles:
         descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
         try:
             for number in range(near, block + 1):
-                self._blocks[file, number] = state.read(descriptor)
-                self._states[file, number + 1] = state.copy()
+                content = self._blocks[file, number] = state.read(descriptor)
                 if len(self._blocks) > _MAX_BLOCKS:
                     self._blocks.popitem(last=False)
+                if len(content) < _BLOCK_BYTES:
+                    return content if number == block else b""
+                self._states[file, number + 1] = state.copy()
                 if len(self._states) > _MAX_STATES:
                     self._states.popitem(last=False)
+            return content
         finally:
             os.close(descriptor)

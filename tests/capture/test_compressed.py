@@ -54,6 +54,9 @@ def test_any_part_of_the_content_can_be_read(kind: str, tmp_path: Path) -> None:
     for _ in range(300):
         file, offset, length = int(draw.integers(5)), int(draw.integers(420)), int(draw.integers(30))
         assert files.read(file, length, offset) == contents[file][offset : offset + length]
+    # What a client says of its records may be anything.
+    assert files.read(3, 1 << 60, 2) == contents[3][2:]
+    assert files.read(4, 3, 1 << 60) == b""
 
 
 @pytest.mark.parametrize("kind", KINDS)

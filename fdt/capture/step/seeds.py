@@ -23,7 +23,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import random_seed
-from tensorflow.python.framework.random_seed import DEFAULT_GRAPH_SEED
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
 from fdt.base.patch import Patches
@@ -140,7 +139,8 @@ _kernels = _Kernels()
 
 
 def _of_context(seed: int | None) -> int:
-    return DEFAULT_GRAPH_SEED if seed is None else seed % _MAX_SEED
+    """Returns what TensorFlow takes for the global seed beside a seed of an operation's own."""
+    return random_seed.DEFAULT_GRAPH_SEED if seed is None else seed % _MAX_SEED
 
 
 def install(patches: Patches) -> None:
@@ -249,15 +249,14 @@ def _drawing(name: str, stateless: Callable[..., tf.Tensor]) -> Callable[..., An
     def draw(original: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
         seeds = _current.get()
         rest = {name: value for name, value in kwargs.items() if name not in ("seed", "seed2")}
-        if seeds is None or tf.executing_eagerly():
-            if not (_has_own.get() and tf.executing_eagerly()):
-                return original(shape, *args, **kwargs)
-            key = _key(name, args, kwargs.get("seed2"))
+        if tf.executing_eagerly() and _has_own.get():
             return _kernels.draw(
                 lambda: original(shape, *args, **kwargs),
-                key,
+                _key(name, args, kwargs.get("seed2")),
                 lambda state: _counted(state, kwargs.get("seed2"), stateless, shape, args, rest),
             )
+        if tf.executing_eagerly() or seeds is None:
+            return original(shape, *args, **kwargs)
         if seeds.has_own():
             state = _kernels.state(_key(name, args, kwargs.get("seed2")))
             return _counted(state, kwargs.get("seed2"), stateless, shape, args, rest)
