@@ -1,6 +1,7 @@
 """What a worker opens of the files that a client names: those of the listed folders that are the client's, and no others."""
 
 import dataclasses
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,53 @@ def test_a_pool_without_folders_reads_nothing(data: Path) -> None:
     asked.config = dataclasses.replace(asked.config, data=())
     reader, missing = asked.opened()
     assert reader is None and "no folder" in missing
+
+
+def with_records(asked: Asked, compression: str, **places: np.ndarray) -> Asked:
+    """Says that the rows of a request are records of its files."""
+    records = asked.bind.read.records
+    for name, values in places.items():
+        tensor = program_pb2.Tensor(dtype=values.dtype.name, shape=values.shape)
+        getattr(records, name).CopyFrom(job_pb2.Array(tensor=tensor, blob=write(asked.store, values.tobytes())))
+    records.compression = compression
+    return asked
+
+
+FILE, OFFSET, LENGTH = np.array([1, 0], "<i4"), np.array([0, 0], "<i8"), np.array([2, 2], "<i8")
+
+
+def test_records_of_compressed_files_are_read(data: Path) -> None:
+    for number in range(2):
+        (data / f"{number}").write_bytes(gzip.compress(bytes([number, number, 9])))
+    places = {"file": FILE, "offset": np.array([0, 1], "<i8"), "length": LENGTH}
+    reader, missing = with_records(ask(data, [data / "0", data / "1"]), "GZIP", **places).opened()
+    assert reader is not None and missing == ""
+    np.testing.assert_array_equal(reader.take(np.array([1, 0]))[0], [[0, 9], [1, 1]])
+
+
+def test_files_that_are_not_compressed_as_a_client_says_are_an_error(data: Path) -> None:
+    places = {"file": FILE, "offset": OFFSET, "length": LENGTH}
+    reader, _ = with_records(ask(data, [data / "0", data / "1"]), "GZIP", **places).opened()
+    assert reader is not None
+    with pytest.raises(UnreadableRowError):
+        reader.take(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("compression", "places"),
+    [
+        ("BZ2", {"file": FILE, "offset": OFFSET, "length": LENGTH}),
+        ("GZIP", {"file": FILE, "offset": OFFSET}),
+        ("", {"file": FILE, "offset": OFFSET.astype("<f8"), "length": LENGTH}),
+        ("", {"file": FILE[None], "offset": OFFSET, "length": LENGTH}),
+        ("", {"file": FILE + 1, "offset": OFFSET, "length": LENGTH}),
+    ],
+)
+def test_records_that_contradict_themselves_are_refused(
+    compression: str, places: dict[str, np.ndarray], data: Path
+) -> None:
+    with pytest.raises(ProtocolError):
+        with_records(ask(data, [data / "0", data / "1"]), compression, **places).opened()
 
 
 def test_another_file_of_the_same_name_is_not_read(data: Path) -> None:
