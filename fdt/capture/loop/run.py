@@ -86,13 +86,19 @@ class LoopRun(Steps):
     ) -> tuple["LoopStep", AnyArguments]:
         config, call = self._session.config, Call(function, args, kwargs)
         for arguments in call.in_all_forms():
-            step = self._steps.get((id(function), arguments.form.key()))
+            key = id(function), arguments.form.key()
+            step = self._steps.get(key)
+            if step is not None and step.traced.draws_by_size:
+                step = self._steps.get((*key, call.sizes))
             if step is not None:
                 if isinstance(arguments, Arguments) and isinstance(step.form, Form):
                     arguments.form = step.form
                 return step, arguments
         traced, arguments = trace_step(call, config)
-        step = self._steps[id(function), arguments.form.key()] = LoopStep(traced, call, arguments.form)
+        key = id(function), arguments.form.key()
+        step = self._steps[key] = LoopStep(traced, call, arguments.form)
+        if traced.draws_by_size:
+            self._steps[*key, call.sizes] = step
         self._session.opening(loop_lines(config, traced, arguments.num_rows))
         return step, arguments
 

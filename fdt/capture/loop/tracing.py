@@ -10,13 +10,13 @@ import tensorflow as tf
 from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form, OfElement
-from fdt.capture.step import sizes
+from fdt.capture.step import seeds, sizes
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.observer import StepObserver
 from fdt.capture.step.traced_step import Known, TracedStep, refuse_moved
 from fdt.capture.step.tracing import StepTrace
-from fdt.capture.step.writes import Writes
+from fdt.capture.step.writes import Writes, counting_draws
 from fdt.capture.thread_output import held_back
 from fdt.errors import FdtError, UnsupportedError
 from fdt.v1 import program_pb2
@@ -66,6 +66,11 @@ class Call:
         self._given = args, kwargs
 
     @property
+    def sizes(self) -> str:
+        """The shapes of its arguments; plain python has a function for each."""
+        return repr([leaf.shape for leaf in tf.nest.flatten(self._given) if hasattr(leaf, "shape")])
+
+    @property
     def of_any_size(self) -> list[AnyArguments]:
         """Its arguments in the forms for any number of rows, the best one first."""
         return [*self._of_element, self.arguments]
@@ -97,6 +102,8 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
         step, arguments = _traced(call, config, has_one_form)
     step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
     step.is_any_size = has_one_form
+    counts = not all(map(seeds.is_of_kernel, step.random_states)) or bool(counting_draws(step.graph))
+    step.draws_by_size = counts and not has_one_form
     if config.pulls_parameters:
         refuse_moved(step)
     if config.mode == "async" and not any(step.writes(variable) for variable in step.trained()):

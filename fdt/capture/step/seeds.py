@@ -111,6 +111,10 @@ class _Kernels:
         for state in self._states.values():
             state.assign([_of_context(seed), 0])
 
+    def has(self, state: tf.Variable) -> bool:
+        """Whether a variable is one in which such operations count."""
+        return any(state is each for each in self._states.values())
+
     def state(self, key: Any) -> tf.Variable:
         """Returns the variable in which the steps' operations of a kernel count."""
         if key not in self._states:
@@ -136,6 +140,11 @@ class _Kernels:
 
 
 _kernels = _Kernels()
+
+
+def is_of_kernel(state: tf.Variable) -> bool:
+    """Whether a random state is that of eager operations, which count on in steps for all sizes."""
+    return _kernels.has(state)
 
 
 def _of_context(seed: int | None) -> int:

@@ -44,12 +44,13 @@ class TracedStep:
         scales_half: Whether it computes in float16, and scales its loss for that.
         random_states: Variables, not the script's, in which random operations count what they have drawn.
         is_any_size: Whether plain python has one function for batches of all sizes.
+        draws_by_size: Whether plain python has a function for each size, whose random operations count what they have drawn.
     """
 
     watch: Watch | None = None
     summaries: Sequence[Summary] = ()
     random_states: Sequence[tf.Variable] = ()
-    is_any_size = scales_half = False
+    is_any_size = draws_by_size = scales_half = False
 
     def __init__(
         self,

@@ -76,3 +76,35 @@ def eager_random_with_seeds() -> Results:
         if epoch == 0:
             tf.random.set_seed(8)
     return outcome(model, optimizer, loss=[float(each) for each in losses], between=between)
+
+
+@case
+def loop_random_by_size() -> Results:
+    """Plain python has a function, and its random operations' counts, for each size of batch: the last one is smaller."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(0.01), cross_entropy()
+    keras.utils.set_random_seed(5)
+
+    @tf.function
+    def shaken(x: tf.Tensor) -> tf.Tensor:
+        return x * tf.random.uniform(tf.shape(x))
+
+    @tf.function
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            kept = tf.nn.dropout(x + tf.random.normal(tf.shape(x), stddev=0.1), 0.3)
+            kept *= tf.random.uniform([], 0.5, 2.0, seed=3)
+            loss = loss_of(y, model(kept))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return loss
+
+    losses = [train_step(x, y) for _ in range(EPOCHS) for x, y in batches(UNEVEN)]
+    for _ in range(2):
+        for x, y in batches(UNEVEN):
+            with tf.GradientTape() as tape:
+                loss = loss_of(y, model(shaken(x)))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            losses.append(loss)
+    return outcome(model, optimizer, loss=[float(each) for each in losses])
