@@ -117,10 +117,11 @@ class Table(Lines):
             for begin in range(0, size, _CHUNK_BYTES):
                 text.seek(begin)
                 # With the next byte, since a carriage return is a part of a line break, or within a field.
-                part = text.read(_CHUNK_BYTES + 1)
-                if part[:_CHUNK_BYTES].count(b"\r") != part.count(b"\r\n"):
+                more = text.read(_CHUNK_BYTES + 1)
+                part = more[:_CHUNK_BYTES]
+                if part.count(b"\r") != more.count(b"\r\n"):
                     raise NoIndexError(f"{os.fsdecode(path)} has carriage returns within lines")
-                places = np.flatnonzero(np.frombuffer(part[:_CHUNK_BYTES], np.uint8) == _QUOTE) + begin
+                places = np.flatnonzero(np.frombuffer(part, np.uint8) == _QUOTE) + begin
                 quotes += np.bincount(np.searchsorted(begins, places, "right"), minlength=len(quotes))
         if self.has_quotes and (quotes % 2).any():
             raise NoIndexError(f"{os.fsdecode(path)} has fields that go over several lines")
@@ -195,10 +196,9 @@ def index(paths: Sequence[bytes], layout: Layout, skipped: int = 0) -> Records:
         NoIndexError: A file does not consist of whole records, or there is too much to look through.
         OSError: A file cannot be read.
     """
-    most, is_compressed = _MAX_COMPRESSED_BYTES, isinstance(layout, Compressed)
-    if isinstance(layout, Lines):
-        most = _MAX_TEXT_BYTES
-    if (is_compressed or isinstance(layout, Lines)) and sum(os.stat(path).st_size for path in paths) > most:
+    most = _MAX_COMPRESSED_BYTES if isinstance(layout, Compressed) else _MAX_TEXT_BYTES
+    is_looked_through = isinstance(layout, Lines | Compressed)
+    if is_looked_through and sum(os.stat(path).st_size for path in paths) > most:
         raise NoIndexError(f"its files have more than {most:,} bytes to look through for records")
     spans = [of_file(path, layout) for path in paths]
     offsets = [offset[skipped:] for offset, _ in spans]
