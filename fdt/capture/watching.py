@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dis
 import functools
-import gc
 import inspect
 import itertools
 import random
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from fdt.capture.cells import Cells
 from fdt.capture.contents import Contents
 from fdt.capture.places import (
     NOTHING,
@@ -25,7 +25,6 @@ from fdt.capture.places import (
     Cell,
     Global,
     Place,
-    content_of_cell,
     has_attributes,
     is_followed,
     is_own_file,
@@ -95,6 +94,7 @@ class Watch:
         self.functions: list[Any] = []
         self._given = given
         self._seen: set[Any] = set()
+        self._cells = Cells()
         # Values that functions may change: name, place, and value before.
         self._before: dict[Any, tuple[str, Place, Any]] = {}
         # Collections that they may change in place, with their contents before.
@@ -188,6 +188,7 @@ class Watch:
             elif frame not in self._begun:
                 self._takes(f"line {frame.f_lineno}: it takes from a generator that was begun before it")
         code, found = frame.f_code, dict(frame.f_locals)
+        self._cells.called(code)
         key = code, tuple(map(id, found.values()))
         if key in self._seen:
             return
@@ -196,7 +197,7 @@ class Watch:
         for name in names & frame.f_globals.keys():
             self._may_change(f"the global {name}", Global(frame.f_globals, name))
             self._read_through(Global(frame.f_globals, name), attributes, stored, is_maker=False)
-        for name, cell in _cells(code, found):
+        for name, cell in self._cells.of(code, found):
             self._may_change(name, Cell(cell, name))
             self._read_through(Cell(cell, name), attributes, stored, is_maker=False)
         if code.co_name == "__init__" and code.co_varnames:
@@ -399,14 +400,3 @@ def _operands(code: types.CodeType) -> tuple[frozenset[str], frozenset[str], fro
     stored = {op.argval for op in operations if op.opname == "STORE_ATTR"}
     names = {op.argval for op in operations if op.opname in ("LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME")}
     return frozenset(read), frozenset(stored), frozenset(names)
-
-
-def _cells(code: types.CodeType, found: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Returns the cells in which a function finds names of the functions around it."""
-    if not code.co_freevars:
-        return []
-    functions = (f for f in gc.get_referrers(code) if isinstance(f, types.FunctionType) and f.__code__ is code)
-    cells = (zip(code.co_freevars, function.__closure__ or (), strict=False) for function in functions)
-    return [
-        (name, cell) for pairs in cells for name, cell in pairs if content_of_cell(cell) is found.get(name, NOTHING)
-    ]

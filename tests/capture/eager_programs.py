@@ -15,7 +15,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from fdt.base.patch import Patches
 from fdt.capture.loop.outlined import Outlined
-from fdt.capture.step import seeds, unseen
+from fdt.capture.step import random_states, unseen
 from fdt.capture.watching import calling
 from fdt.script.outline.rewriting import RUN, Site, outlined
 
@@ -36,7 +36,7 @@ def steps_are_watched() -> Iterator[None]:
             return original(function, *args, **kwargs)
 
     patches = Patches()
-    seeds.install(patches)
+    random_states.install(patches)
     unseen.install(patches)
     patches.wrap(Function, "__call__", called)
     try:

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from fdt.base.patch import Patches
-from fdt.capture.step import seeds
+from fdt.capture.step import random_states, seeds
 
 
 def _step() -> list[tf.Tensor]:
@@ -30,7 +30,7 @@ def test_a_step_draws_what_its_eager_operations_would() -> None:
         assert own.count == count
         return drawn
 
-    seeds.install(patches)
+    random_states.install(patches)
     try:
         traced = tf.function(step, autograph=False)
         for first in (5, 0):
@@ -70,7 +70,7 @@ def test_a_step_of_any_number_of_rows_draws_what_its_stateful_operations_would()
 
     patches, states = Patches(), list[tf.Variable]()
     plain = traced()
-    seeds.keep_in_variables(patches, states.append)
+    random_states.keep_in_variables(patches, states.append)
     try:
         ours = traced()
     finally:
@@ -86,7 +86,7 @@ def test_a_step_of_any_number_of_rows_draws_what_its_stateful_operations_would()
 def test_without_a_seed_a_step_draws_others_each_time() -> None:
     patches, states = Patches(), list[tf.Variable]()
     context.set_global_seed(None)
-    seeds.keep_in_variables(patches, states.append)
+    random_states.keep_in_variables(patches, states.append)
     try:
         steps = [tf.function(lambda: tf.random.normal([9])).get_concrete_function() for _ in range(2)]
     finally:
@@ -123,7 +123,7 @@ def test_operations_with_a_seed_of_their_own_count_together() -> None:
         return made
 
     plain, patches = run(drawn), Patches()
-    seeds.install(patches)
+    random_states.install(patches)
     try:
         ours = run(tf.function(step, autograph=False))
     finally:

@@ -151,6 +151,23 @@ def test_a_name_of_an_enclosing_function_is_seen() -> None:
     assert _watched(_nonlocal()).effects == ["it changes count"]
 
 
+def test_a_name_of_a_function_that_the_step_itself_calls_is_its_own() -> None:
+    before = _nonlocal()
+
+    def step() -> None:
+        made = _nonlocal()
+        made()
+        [made() for _ in range(2)]
+
+    def both() -> None:
+        before()
+        step()
+
+    assert _watched(step).effects == []
+    assert _watched(both).effects == ["it changes count"]
+    assert before.__closure__ and before.__closure__[0].cell_contents == 0
+
+
 def test_numbers_that_another_thread_draws_are_not_taken_back_by_themselves() -> None:
     def by_another() -> None:
         thread = threading.Thread(target=_numpy)

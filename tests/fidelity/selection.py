@@ -35,6 +35,7 @@ _ONE_WORKER = (
     "eager_calls_a_function_that_makes_weights eager_metrics_of_each_epoch eager_skips_bad_batches eager_accumulated "
     "eager_nested_tapes eager_random eager_probabilities eager_beside_a_pipeline_that_draws "
     "eager_objects_of_several_sizes eager_random_with_seeds loop_random_by_size "
+    "loop_random_in_functions eager_random_in_functions "
     # Sessions of TensorFlow 1.
     "session_changed_between_steps session_monitored session_data_set session_summaries session_update_ops "
     "session_fetches_what_it_changes session_feeds_variables"

@@ -18,7 +18,7 @@ from fdt.capture.loop.side_effects import Outside
 from fdt.capture.loop.tracing import flat_outputs
 from fdt.capture.loop.unrolling import Unrolling, is_driving
 from fdt.capture.refusals import Refusals, is_in_place, refuse_strategy
-from fdt.capture.step import seeds, unseen
+from fdt.capture.step import random_states, unseen
 from fdt.capture.step.draws import as_before
 from fdt.capture.variable_access import VariableAccess
 from fdt.capture.watching import calling
@@ -78,7 +78,7 @@ class Loops:
             self._elements.install(patches)
         self._outside.install(patches)
         self._unrolling.install(patches)
-        seeds.install(patches)
+        random_states.install(patches)
         unseen.install(patches)
         patches.set(SITES, "runner", self._outlined)
         patches.wrap(Function, "__call__", self._called)
@@ -101,6 +101,7 @@ class Loops:
         if not tf.executing_eagerly():
             with calling(function):
                 return original(function, *args, **kwargs)
+        random_states.called_beside(function)
         token = self._call.set((function, args, kwargs))
         try:
             return original(function, *args, **kwargs)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from fdt.base.config import RunConfig
 from fdt.capture.keras.imported import hook_imported
 from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form, OfElement
-from fdt.capture.step import seeds, sizes
+from fdt.capture.step import random_states, sizes
 from fdt.capture.step.draws import replayed
 from fdt.capture.step.inlining import in_graph
 from fdt.capture.step.observer import StepObserver
@@ -98,11 +98,11 @@ def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]
     has_one_form = function.input_signature is not None or bool(function._reduce_retracing)
     has_one_form = has_one_form or hasattr(function.python_function, "fdt_any_size")
     # TensorFlow's own trace has already printed what the step's Python prints.
-    with held_back():
+    with held_back(), random_states.of_sizes(call.sizes):
         step, arguments = _traced(call, config, has_one_form)
     step.program.computation.compiled = step.program.computation.compiled_on_gpus = bool(function._jit_compile)
     step.is_any_size = has_one_form
-    counts = not all(map(seeds.is_of_kernel, step.random_states)) or bool(counting_draws(step.graph))
+    counts = not random_states.count_for_all_sizes(step.random_states) or bool(counting_draws(step.graph))
     step.draws_by_size = counts and not has_one_form
     if config.pulls_parameters:
         refuse_moved(step)

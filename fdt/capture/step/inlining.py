@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 from tensorflow.python.autograph.core.converter import ConversionOptions
 from tensorflow.python.autograph.impl.api import do_not_convert
@@ -10,7 +11,7 @@ from tensorflow.python.eager.polymorphic_function import autograph_util
 
 from fdt.capture.step.conversion import as_given, as_returned
 from fdt.capture.step.eager import eager
-from fdt.capture.step.seeds import none_taken
+from fdt.capture.step.seeds import inlining
 from fdt.program.holes import current_holes
 
 
@@ -18,8 +19,19 @@ def inlined(original: Callable[..., Any], function: Any, *args: Any, **kwargs: A
     """Calls a tf.function's Python in a step's trace: an earlier trace has no holes, and only top-level holes are found."""
     if current_holes() is None:
         return original(function, *args, **kwargs)
-    with none_taken(), eager(False):
+    with inlining(function, _signature(args, kwargs)), eager(False):
         return as_returned(in_graph(function)(*args, **kwargs))
+
+
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Returns what tells apart calls for which TensorFlow traces a function anew."""
+    return repr([_spec(leaf) for leaf in tf.nest.flatten((args, kwargs))])
+
+
+def _spec(leaf: Any) -> Any:
+    if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
+        return leaf.dtype, leaf.shape
+    return leaf if isinstance(leaf, str | bytes | bool | int | float | type(None)) else id(leaf)
 
 
 def in_graph(function: Any) -> Callable[..., Any]:

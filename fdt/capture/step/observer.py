@@ -15,7 +15,7 @@ from fdt.base.config import RunConfig
 from fdt.base.patch import Patches
 from fdt.base.relaxation import BATCH_NORM, OWN_ROWS, relaxed
 from fdt.capture.step.inlining import inlined
-from fdt.capture.step.seeds import keep_in_variables
+from fdt.capture.step.random_states import keep_in_variables
 from fdt.capture.step.traced_step import MetricResult
 from fdt.capture.step.variables import as_tensor, tf_variable, tf_variables
 from fdt.program.holes import current_holes, pass_hole

@@ -157,8 +157,14 @@ def eager_helpers() -> Results:
     model, optimizer, loss_of = mlp(), keras.optimizers.RMSprop(), cross_entropy()
 
     def compute(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss = tf.zeros([])
+
+        def add(term: tf.Tensor) -> None:
+            nonlocal loss
+            loss += term
+
         with tf.GradientTape() as tape:
-            loss = loss_of(y, model(x))
+            add(loss_of(y, model(x)))
         return loss, tape.gradient(loss, model.trainable_weights)
 
     def update(gradients: list[tf.Tensor]) -> None:

@@ -50,6 +50,9 @@ def numbers_of_tf_random() -> Results:
     outputs = keras.layers.Dense(10, "softmax")(keras.layers.Dropout(0.2)(keras.layers.Dense(24, "relu")(inputs)))
     model = Noisy(inputs, outputs)
     model.compile("adam", "sparse_categorical_crossentropy")
+    fit(model, *digits(150))
+    # The operations that have been traced draw again what they have drawn.
+    keras.utils.set_random_seed(6)
     return fit(model, *digits(150))
 
 
@@ -108,3 +111,44 @@ def loop_random_by_size() -> Results:
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             losses.append(loss)
     return outcome(model, optimizer, loss=[float(each) for each in losses])
+
+
+def nested(is_eager: bool) -> Results:
+    """Functions that draw, called twice by a step and by each other; the global seed is set between the epochs."""
+    model, optimizer, loss_of = mlp(), keras.optimizers.Adam(0.01), cross_entropy()
+    keras.utils.set_random_seed(5)
+
+    @tf.function
+    def scaled(x: tf.Tensor) -> tf.Tensor:
+        return x * tf.random.uniform([], 0.5, 2.0)
+
+    @tf.function
+    def jittered(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(2):
+            x += tf.random.normal(tf.shape(x), stddev=0.1)
+        return scaled(x) + tf.random.normal(tf.shape(x), stddev=0.1) + scaled(x) * tf.random.uniform([], seed=3)
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            kept = tf.nn.dropout(jittered(x * tf.random.uniform([])) + jittered(x), 0.3)
+            loss = loss_of(y, model(kept))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return loss
+
+    losses, train_step = [], step if is_eager else tf.function(step)
+    for epoch in range(EPOCHS):
+        losses += [train_step(x, y) for x, y in batches(UNEVEN)]
+        tf.random.set_seed(epoch)
+    return outcome(model, optimizer, loss=[float(each) for each in losses])
+
+
+@case
+def loop_random_in_functions() -> Results:
+    return nested(is_eager=False)
+
+
+@case
+def eager_random_in_functions() -> Results:
+    return nested(is_eager=True)
