@@ -37,7 +37,8 @@ class LoopRun(Steps):
 
     def __init__(self, session: Session, variables: RemoteVariables):
         self._session, self._variables = session, variables
-        self._steps: dict[Any, LoopStep] = {}
+        # By function and form of its arguments: for each size if plain python's random numbers differ by size, else for "".
+        self._steps: dict[tuple[int, Any], dict[str, LoopStep]] = {}
         self._account: _Account | None = None
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
@@ -86,20 +87,17 @@ class LoopRun(Steps):
     ) -> tuple["LoopStep", AnyArguments]:
         config, call = self._session.config, Call(function, args, kwargs)
         for arguments in call.in_all_forms():
-            key = id(function), arguments.form.key()
-            step = self._steps.get(key)
-            if step is not None and step.traced.draws_by_size:
-                step = self._steps.get((*key, call.sizes))
+            by_size = self._steps.get((id(function), arguments.form.key()), {})
+            step = by_size.get("") or by_size.get(call.sizes)
             if step is not None:
                 if isinstance(arguments, Arguments) and isinstance(step.form, Form):
                     arguments.form = step.form
                 return step, arguments
         traced, arguments = trace_step(call, config)
-        key = id(function), arguments.form.key()
-        step = self._steps[key] = LoopStep(traced, call, arguments.form)
-        if traced.draws_by_size:
-            self._steps[*key, call.sizes] = step
-        self._session.opening(loop_lines(config, traced, arguments.num_rows))
+        by_size = self._steps.setdefault((id(function), arguments.form.key()), {})
+        if not by_size:
+            self._session.opening(loop_lines(config, traced, arguments.num_rows))
+        step = by_size[call.sizes if traced.draws_by_size else ""] = LoopStep(traced, call, arguments.form)
         return step, arguments
 
     def drop(self, function: Any) -> None:
@@ -109,9 +107,9 @@ class LoopRun(Steps):
 
     def ran_out(self, function: Any) -> None:
         """Applies to the variables what TensorFlow still does in a step that fails because its data have ended."""
-        for key, step in self._steps.items():
-            if key[0] == id(function):
-                step.traced.run_out()
+        for (called, _), by_size in self._steps.items():
+            if called == id(function):
+                next(iter(by_size.values())).traced.run_out()
                 return
 
 
