@@ -54,7 +54,8 @@ TENSORFLOW: Mapping[str, str] = {
     f"{_DATA}.zip_op": "_ZipDataset",
     "tensorflow.python.data.experimental.ops.readers": "CsvDatasetV2",
     "tensorflow.python.data.util.structure": "from_compatible_tensor_list",
-    f"{_EAGER}.context": "context eager_mode global_seed internal_operation_seed Context Context._set_global_seed",
+    f"{_EAGER}.context": "context eager_mode global_seed internal_operation_seed Context "
+    "Context._set_global_seed Context.clear_kernel_cache",
     f"{_EAGER}.execute": "execute",
     f"{_EAGER}.polymorphic_function.autograph_util": "py_func_from_autograph",
     f"{_EAGER}.polymorphic_function.concrete_function": "ConcreteFunction ConcreteFunction._call_flat",

@@ -42,7 +42,7 @@ _STATELESS: dict[str, Callable[..., tf.Tensor]] = {
 
 
 class _Kernels:
-    """What random operations have drawn since the global seed was set, by TensorFlow's kernels."""
+    """What random operations have drawn, by TensorFlow's kernels."""
 
     def __init__(self) -> None:
         # Numbers that eager operations with seeds of their own have drawn beside the steps, by kernel.
@@ -55,11 +55,11 @@ class _Kernels:
         # The functions that the script has called beside its steps, and those of which the user was told.
         self._called_beside, self._told = WeakSet[Any](), WeakSet[Any]()
 
-    def begin_again(self, seed: int | None) -> None:
-        """Called when the script sets the global seed: TensorFlow then makes its kernels anew."""
+    def begin_again(self) -> None:
+        """Called when TensorFlow makes its kernels anew: the script has set the global seed, or cleared Keras's session."""
         self._drawn.clear()
         for state in self._eager.values():
-            state.assign([_of_context(seed), 0])
+            state.assign([_seed_of_context(), 0])
         for state in list(self._in_functions.values()):
             # A function that has been traced keeps its seed.
             state.assign(state * [1, 0])
@@ -71,7 +71,7 @@ class _Kernels:
     def of_eager(self, key: Any) -> tf.Variable:
         """Returns the variable in which the steps' eager operations of a kernel count."""
         if key not in self._eager:
-            self._eager[key] = _state(_of_context(context.global_seed()), self._drawn[key])
+            self._eager[key] = _state(_seed_of_context(), self._drawn[key])
         return self._eager[key]
 
     def in_function(self, seed: int | None) -> tf.Variable:
@@ -139,7 +139,8 @@ _sizes: ContextVar[str] = ContextVar("fdt_sizes", default="")
 def install(patches: Patches) -> None:
     """Puts the hooks in place."""
     seeds.install(patches)
-    patches.wrap(context.Context, "_set_global_seed", _set_global_seed)
+    for name in ("_set_global_seed", "clear_kernel_cache"):
+        patches.wrap(context.Context, name, _beginning_again)
     for name, stateless in _STATELESS.items():
         patches.wrap(gen_random_ops, name, _drawing(name, stateless))
 
@@ -175,17 +176,18 @@ def called_beside(function: Any) -> None:
     _kernels.called_beside(function)
 
 
-def _set_global_seed(original: Callable[..., None], of: Any, seed: int | None) -> None:
-    original(of, seed)
-    _kernels.begin_again(seed)
+def _beginning_again(original: Callable[..., None], of: Any, *args: Any) -> None:
+    original(of, *args)
+    _kernels.begin_again()
 
 
 def _state(seed: int, count: int = 0) -> tf.Variable:
     return created_outside(initial_value=[seed, count], dtype=tf.int64, trainable=False, name="random_state")
 
 
-def _of_context(seed: int | None) -> int:
+def _seed_of_context() -> int:
     """Returns what TensorFlow takes for the global seed beside a seed of an operation's own."""
+    seed = context.global_seed()
     return random_seed.DEFAULT_GRAPH_SEED if seed is None else seed % MAX_SEED
 
 
