@@ -58,11 +58,12 @@ class _Kernels:
     def begin_again(self) -> None:
         """Called when TensorFlow makes its kernels anew: the script has set the global seed, or cleared Keras's session."""
         self._drawn.clear()
-        for state in self._eager.values():
-            state.assign([_seed_of_context(), 0])
-        for state in list(self._in_functions.values()):
-            # A function that has been traced keeps its seed.
-            state.assign(state * [1, 0])
+        with tf.init_scope():
+            for state in list(self._eager.values()):
+                state.assign([_seed_of_context(), 0])
+            for state in list(self._in_functions.values()):
+                # A function that has been traced keeps its seed.
+                state.assign(state * [1, 0])
 
     def is_of_eager(self, state: tf.Variable) -> bool:
         """Whether eager operations with seeds of their own count in a variable."""
@@ -95,6 +96,8 @@ class _Kernels:
             function: The tf.function.
             operation: What the operation is known by.
         """
+        if seed is None:
+            return self.in_function(None)
         states = self._called.setdefault(function, {})
         if function in self._called_beside:
             self._tell(function)
