@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 from tensorflow.python.autograph.core.converter import ConversionOptions
@@ -29,8 +30,9 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _spec(leaf: Any) -> Any:
-    if tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
-        return leaf.dtype, leaf.shape
+    if isinstance(leaf, np.ndarray | np.generic) or (tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable)):
+        # TensorFlow makes tensors of arrays.
+        return tf.as_dtype(leaf.dtype), leaf.shape
     return leaf if isinstance(leaf, str | bytes | bool | int | float | type(None)) else id(leaf)
 
 
