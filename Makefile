@@ -50,7 +50,7 @@ $(UV):
 	$(PYTHON) -m venv .uv
 	.uv/bin/pip install --quiet --disable-pip-version-check "uv>=0.9"
 
-.venv/installed: pyproject.toml uv.lock | $(UV)
+.venv/installed: pyproject.toml uv.lock $(wildcard fdt/base/horovod_patches/*.patch) | $(UV)
 	$(UV) sync --locked --extra pool --group horovod --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	$(SETUP)
 	@touch $@

@@ -7,7 +7,8 @@
 
 The images are made (224 x 224, some 20 kB) and more than 1 GB when decoded, so that no version sends them once as arrays.
 With `--hosts`, a worker each is also on as many hosts of the laboratory (`benchmarks/lab`), each of which has a part of a core
-to itself (`--cores`), and so are plain Keras, and Horovod by hand. The script runs beside the hosts, on what is left.
+to itself (`--cores`), and so are plain Keras, Horovod by hand, and workers of the tf.data service. The script and the service's
+trainer, run beside the hosts, on what is left.
 """
 
 import argparse
@@ -15,20 +16,22 @@ import json
 import statistics
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lab.link import Link
-from lab.network import Network
+from lab.network import POOL, Network
 from lab.peers import horovod
 from lab.pool import Lab
-from processes import ROOT, Finished, fdt, python, readable, run
+from processes import ROOT, Finished, fdt, python, readable, run, serving
 from record import Content, Record, heading
 from rows import models_path
 from tables import spread, table
 
 SCRIPT, PEER = "benchmarks/models/jpegs.py", "benchmarks/peers/jpegs_horovod.py"
+SERVICE, _PORT = "benchmarks/peers/jpegs_service.py", 5050
 _BITS_PER_S = 1e9
 PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
 RUNS = {"sync 1": ("sync", 1), "sync 2": ("sync", 2), "async 1": ("async", 1), "async 2": ("async", 2)}
@@ -59,9 +62,7 @@ def on_hosts(row: str, arguments: list[str], hosts: int, cores: float, rounds: i
     """Runs the script a few times on hosts of the laboratory that have so many cores each."""
     results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
     for _ in range(rounds):
-        made = {"keras": _keras_on_host, "fdt": _fdt_on_hosts, "horovod": _horovod_on_hosts}[row](
-            arguments, hosts, cores
-        )
+        made = _ON_HOSTS[row](arguments, hosts, cores)
         for name, value in made.items():
             results[name].append(value)
     return results
@@ -90,6 +91,36 @@ def _horovod_on_hosts(arguments: list[str], hosts: int, cores: float) -> dict[st
         command, environment = horovod(network, python(str(ROOT / PEER), *arguments))
         result = run(command, {**models_path(), **environment}, timeout_s=900).result()
     return {"images_per_s": result["images_per_s"]}
+
+
+def _service_on_hosts(arguments: list[str], hosts: int, cores: float) -> dict[str, float]:
+    with (
+        Network(hosts, Link(_BITS_PER_S), cores) as network,
+        tempfile.TemporaryDirectory() as logs,
+        ExitStack() as parts,
+    ):
+        dispatcher = f"{network.address(POOL)}:{_PORT}"
+
+        def part(name: str, *words: str) -> list[str]:
+            return network.inside(name, python(str(ROOT / SERVICE), *words, "--dispatcher", dispatcher))
+
+        def start(name: str, *words: str) -> None:
+            log = Path(logs, f"{name}, {words[0]}")
+            parts.enter_context(serving(part(name, *words), "ready", log, models_path()))
+
+        start(POOL, "dispatch")
+        for host in network.hosts:
+            start(host, "work", "--address", f"{network.address(host)}:{_PORT}")
+        result = run(part(POOL, "train", *arguments), models_path(), timeout_s=900).result()
+    return {"images_per_s": result["images_per_s"], "script_core_ms": result["script_core_ms"]}
+
+
+_ON_HOSTS = {
+    "keras": _keras_on_host,
+    "fdt": _fdt_on_hosts,
+    "horovod": _horovod_on_hosts,
+    "tf.data service": _service_on_hosts,
+}
 
 
 def _over(rates: list[float], plain: float | None) -> str:
@@ -154,7 +185,7 @@ def main() -> int:
                 measure = partial(measured, row, arguments, tree, options.rounds)
                 record.add("rate", measure, row=row, tree=tree is not None)
         for hosts in options.hosts:
-            for kind in ("keras", "fdt", "horovod") if hosts == options.hosts[0] else ("fdt", "horovod"):
+            for kind in list(_ON_HOSTS)[hosts != options.hosts[0] :]:
                 measure = partial(on_hosts, kind, arguments, hosts, options.cores, options.rounds)
                 name = "keras on a host" if kind == "keras" else f"{kind}, {hosts} host{'s'[: hosts > 1]}"
                 record.add("rate", measure, row=name, tree=False)

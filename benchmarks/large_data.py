@@ -1,4 +1,4 @@
-"""Records of 20 GB, and a million files: how soon does training begin, and how much memory does it take?
+"""Records of 20 GB, a million files, tables: how soon does training begin, and how much memory does it take?
 
     python benchmarks/large_data.py          # writes benchmarks/results/large_data.{json,md}; 15 minutes on two cores
     python benchmarks/large_data.py --quick  # little data, prints only: does everything run?
@@ -21,7 +21,12 @@ from tables import table
 
 SCRIPT = "benchmarks/models/large_data.py"
 PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
-TITLES = {"records": "records of TFRecord files", "files": "JPEGs in folders"}
+TITLES = {
+    "files": "JPEGs in folders",
+    "records": "records of TFRecord files",
+    "compressed": "records of TFRecord files, GZIP",
+    "table": "lines of CSV files",
+}
 EVERY_S = 2.0
 
 
@@ -75,15 +80,17 @@ def markdown(content: Content) -> str:
     settings = content["settings"]
     return (
         f"# More data than memory\n\n{heading(content)}\n\n"
-        f"TFRecord files of {settings['gigabytes']:g} GB in all, interleaved, shuffled and decoded (224 x 224), and "
-        f"{settings['number']:,} JPEGs of 32 x 32; batches of 500, one epoch, one run each. Most files are links to the same "
-        f"content, so the page cache holds them. Plain Keras makes {settings['plain_steps']} steps only.\n\n"
+        f"TFRecord files of {settings['gigabytes']:g} GB in all, interleaved, shuffled and decoded (224 x 224), "
+        f"{settings['number']:,} JPEGs of 32 x 32, and as many bytes as of records in CSV files of 48 numbers a line; batches "
+        f"of 500, one epoch, one run each. Most files are links to the same content, so the page cache holds them. Plain Keras "
+        f"makes {settings['plain_steps']} steps only.\n\n"
         f"{table(heads, lines)}\n"
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--gigabytes", type=float, default=20)
     parser.add_argument("--number", type=int, default=1_000_000)
     parser.add_argument("--plain-steps", type=int, default=200)
@@ -91,13 +98,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.gigabytes, options.number, options.plain_steps = 0.05, 4000, 5
-    settings = {name: vars(options)[name] for name in ("gigabytes", "number", "plain_steps")}
+    settings = {name: vars(options)[name] for name in ("kinds", "gigabytes", "number", "plain_steps")}
     record = Record("large_data", settings, PACKAGES, markdown, keep=not options.quick)
     with tempfile.TemporaryDirectory() as made:
-        for kind, size in (
-            ("files", ("--number", str(options.number))),
-            ("records", ("--gigabytes", str(options.gigabytes))),
-        ):
+        for kind in options.kinds:
+            size = ("--number", str(options.number)) if kind == "files" else ("--gigabytes", str(options.gigabytes))
             folder = str(Path(made, kind))
             run(python(SCRIPT, folder, "--make", kind, *size), timeout_s=900)
             for row, steps in (("keras", ("--steps", str(options.plain_steps))), ("two workers", ())):

@@ -108,13 +108,16 @@ def run(
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str], says: str, log: Path) -> Iterator[re.Match[str]]:
+def serving(
+    command: Sequence[str], says: str, log: Path, more: Mapping[str, str] | None = None
+) -> Iterator[re.Match[str]]:
     """Runs a part of a pool until the block ends, when it is asked to leave.
 
     Args:
         command: The program and its arguments.
         says: A pattern of what it prints when it is ready.
         log: Where its output goes.
+        more: Environment variables to add.
 
     Yields:
         What it said.
@@ -123,7 +126,7 @@ def serving(command: Sequence[str], says: str, log: Path) -> Iterator[re.Match[s
         RunFailedError: It ended, or has said nothing after START_LIMIT_S.
     """
     with open(log, "w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(more), stdout=output, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + START_LIMIT_S
         while (found := re.search(says, log.read_text())) is None:

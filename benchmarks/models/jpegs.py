@@ -29,6 +29,12 @@ def make(folder: Path, number: int) -> None:
         path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(fine, 0, 255), tf.uint8)).numpy())
 
 
+def read(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Reads an image, for scripts that read them by hand."""
+    image = tf.io.decode_image(tf.io.read_file(path), 3, expand_animations=False)
+    return tf.image.resize(image, [SIDE, SIDE]), label
+
+
 def build() -> keras.Model:
     """Returns a net that costs little beside reading an image."""
     return keras.Sequential(

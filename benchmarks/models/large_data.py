@@ -1,4 +1,4 @@
-"""Fits a small net on more data than fit into memory: records of 20 GB, or a million files.
+"""Fits a small net on more data than fit into memory: records of 20 GB, a million files, or tables of text.
 
     python benchmarks/models/large_data.py FOLDER --make records --gigabytes 20
     python benchmarks/models/large_data.py FOLDER --make files --number 1000000
@@ -19,10 +19,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-CLASSES, SIDE = 20, 32
-RECORDS, RECORD_SIDE = 1000, 224
+CLASSES, SIDE, COLUMNS = 20, 32, 48
+RECORDS, RECORD_SIDE, ROWS = 1000, 224, 100_000
 # A file system allows so many links to a file and more.
 LINKS = 12_500
+KINDS = ("records", "compressed", "table", "files")
 FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
 
@@ -32,18 +33,33 @@ def jpeg(generator: np.random.Generator, side: int) -> bytes:
     return encoded
 
 
-def make_records(folder: Path, gigabytes: float) -> None:
+def make_records(folder: Path, gigabytes: float, compression: str = "") -> None:
     generator = np.random.default_rng(0)
     folder.mkdir(parents=True)
     first = folder / "00000.tfrecord"
-    with tf.io.TFRecordWriter(str(first)) as writer:
+    with tf.io.TFRecordWriter(str(first), compression) as writer:
         for i in range(RECORDS):
             image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(generator, RECORD_SIDE)]))
             label = tf.train.Feature(int64_list=tf.train.Int64List(value=[i % CLASSES]))
             features = tf.train.Features(feature={"image": image, "label": label})
             writer.write(tf.train.Example(features=features).SerializeToString())
+    _link(first, gigabytes)
+
+
+def make_table(folder: Path, gigabytes: float) -> None:
+    generator = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    first = folder / "00000.csv"
+    rows = np.hstack([generator.normal(size=[ROWS, COLUMNS]), generator.integers(0, CLASSES, [ROWS, 1])])
+    names = ",".join([*(f"column{i}" for i in range(COLUMNS)), "label"])
+    np.savetxt(first, rows, [*["%.4f"] * COLUMNS, "%d"], ",", header=names, comments="")
+    _link(first, gigabytes)
+
+
+def _link(first: Path, gigabytes: float) -> None:
+    """Puts links to a file beside it, until all have so many bytes."""
     for i in range(1, round(gigabytes * 1e9 / first.stat().st_size)):
-        os.link(first, folder / f"{i:05}.tfrecord")
+        os.link(first, first.with_name(f"{i:05}{first.suffix}"))
 
 
 def make_files(folder: Path, number: int) -> None:
@@ -68,8 +84,21 @@ def data(folder: Path, kind: str, batch: int) -> tf.data.Dataset:
         return keras.utils.image_dataset_from_directory(
             folder, image_size=(SIDE, SIDE), batch_size=batch, seed=1, verbose=False
         )
-    names = tf.data.Dataset.list_files(f"{folder}/*.tfrecord", seed=1)
-    records = names.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=4, deterministic=True)
+    names = tf.data.Dataset.list_files(f"{folder}/*", seed=1)
+    if kind == "table":
+        columns = [*[tf.float32] * COLUMNS, tf.int64]
+        rows = names.interleave(
+            lambda name: tf.data.experimental.CsvDataset(name, columns, header=True),
+            cycle_length=8, num_parallel_calls=4, deterministic=True,
+        )  # fmt: skip
+        return rows.shuffle(10_000, seed=2).map(lambda *row: (tf.stack(row[:-1]), row[-1])).batch(batch).prefetch(2)
+    compression = "GZIP" if kind == "compressed" else ""
+    records = names.interleave(
+        lambda name: tf.data.TFRecordDataset(name, compression),
+        cycle_length=8,
+        num_parallel_calls=4,
+        deterministic=True,
+    )
     return records.shuffle(10_000, seed=2).map(parsed, num_parallel_calls=4).batch(batch).prefetch(2)
 
 
@@ -93,15 +122,17 @@ class Clock(keras.callbacks.Callback):  # type: ignore[misc]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("kind", nargs="?", choices=("records", "files"))
-    parser.add_argument("--make", choices=("records", "files"))
+    parser.add_argument("kind", nargs="?", choices=KINDS)
+    parser.add_argument("--make", choices=KINDS)
     parser.add_argument("--gigabytes", type=float, default=20)
     parser.add_argument("--number", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--steps", type=int, help="of the epoch, all unless told")
     options = parser.parse_args()
-    if options.make == "records":
-        make_records(options.folder, options.gigabytes)
+    if options.make in ("records", "compressed"):
+        make_records(options.folder, options.gigabytes, "GZIP" if options.make == "compressed" else "")
+    if options.make == "table":
+        make_table(options.folder, options.gigabytes)
     if options.make == "files":
         make_files(options.folder, options.number)
     if options.make:
@@ -110,15 +141,14 @@ def main() -> None:
     began_s = time.perf_counter()
     elements = data(options.folder, options.kind, options.batch)
     found_s = time.perf_counter()
-    model = keras.Sequential(
-        [
-            keras.Input((SIDE, SIDE, 3)),
-            keras.layers.Rescaling(1 / 255),
-            keras.layers.AveragePooling2D(8),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+    of_images = [
+        keras.Input((SIDE, SIDE, 3)),
+        keras.layers.Rescaling(1 / 255),
+        keras.layers.AveragePooling2D(8),
+        keras.layers.Flatten(),
+    ]
+    first = [keras.Input((COLUMNS,))] if options.kind == "table" else of_images
+    model = keras.Sequential([*first, keras.layers.Dense(CLASSES)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     clock, cores_s = Clock(), time.process_time()
     loss = model.fit(elements.take(options.steps or -1), callbacks=[clock], verbose=0).history["loss"][0]

@@ -17,11 +17,6 @@ import keras
 import tensorflow as tf
 
 
-def read(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    image = tf.io.decode_image(tf.io.read_file(path), 3, expand_animations=False)
-    return tf.image.resize(image, [jpegs.SIDE, jpegs.SIDE]), label
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -32,7 +27,7 @@ def main() -> None:
     keras.utils.set_random_seed(1 + hvd.rank())
     paths = sorted(arguments.folder.glob("*/*.jpg"))
     data = tf.data.Dataset.from_tensor_slices(([str(p) for p in paths], [int(p.parent.name) for p in paths]))
-    data = data.shuffle(len(paths), seed=1).shard(hvd.size(), hvd.rank()).map(read, tf.data.AUTOTUNE)
+    data = data.shuffle(len(paths), seed=1).shard(hvd.size(), hvd.rank()).map(jpegs.read, tf.data.AUTOTUNE)
     data = data.batch(arguments.batch // hvd.size(), drop_remainder=True).prefetch(tf.data.AUTOTUNE)
     model, loss, optimizer = jpegs.build(), keras.losses.SparseCategoricalCrossentropy(True), keras.optimizers.SGD()
     optimizer.build(model.trainable_variables)

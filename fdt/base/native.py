@@ -7,7 +7,6 @@ environment. Hosts without a compiler get libraries for any processor of recent 
 (`fdt setup --wheel`), or do without (`optional`).
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import ctypes
@@ -21,19 +20,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fdt.base import build_cache
 from fdt.errors import NativeError, NoCompilerError
 
-# The packages that have operations.
+# The packages that have operations; what compiles longest comes first.
 _SHARED = "fdt.program.update"
-PACKAGES = (_SHARED, "hfdt", "nfdt")
+PACKAGES = ("nfdt", _SHARED, "hfdt")
 # The package that `fdt setup --wheel` makes.
 GIVEN = "fdt_operations"
-# One source takes 5 to 20 s on a quiet core.
+# A library takes 10 to 40 s on a quiet core.
 _COMPILE_S = 600.0
 # Sums keep their order, and no multiplication is fused with an addition, as in TensorFlow's operations. OpenMP only as far as
 # it needs no library. Eigen's own code for processors that compute in 16 bits does not compile in TensorFlow 2.21, and gives
@@ -135,6 +134,18 @@ def portable(package: str) -> Path:
     return place if build_cache.is_ours(place) else _compiled(package, _PORTABLE)
 
 
+def of_all(find: Callable[[str], Path]) -> list[Path]:
+    """Returns the libraries of all packages, which `find` (`provide` or `portable`) compiles beside each other.
+
+    Raises:
+        NativeError: There is no compiler, or it fails.
+    """
+    import tensorflow  # noqa: F401, not by several threads at once
+
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="fdt-compile") as pool:
+        return list(pool.map(find, PACKAGES))
+
+
 def are_lacking() -> bool:
     """Whether this machine has neither compiled operations nor a compiler, as far as can be told without TensorFlow."""
     if _compiler() or importlib.util.find_spec(GIVEN) is not None:
@@ -223,7 +234,10 @@ def _name(package: str, processor: Processor) -> str:
 
 
 def _compile(sources: Sequence[Path], flags: Sequence[str], target: Path) -> None:
-    """Compiles the sources beside each other. No process finds an incomplete library."""
+    """Compiles the sources as one: each alone would read TensorFlow's headers for longer than its own code takes.
+
+    No process finds an incomplete library.
+    """
     import tensorflow as tf
 
     compiler = _compiler()
@@ -235,13 +249,11 @@ def _compile(sources: Sequence[Path], flags: Sequence[str], target: Path) -> Non
         )
     cached = [found] if (found := shutil.which("ccache")) else []
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        objects = {source: str(Path(folder, source.name).with_suffix(".o")) for source in sources}
-        commands = [[*cached, compiler, *flags, "-c", str(source), "-o", made] for source, made in objects.items()]
-        cores = len(os.sched_getaffinity(0))
-        with concurrent.futures.ThreadPoolExecutor(cores, thread_name_prefix="fdt-compile") as pool:
-            collections.deque(pool.map(_run, commands), maxlen=0)
-        partial = str(Path(folder) / target.name)
-        _run([compiler, "-shared", "-Wl,--strip-all", "-o", partial, *objects.values(), *tf.sysconfig.get_link_flags()])
+        compiled, partial = str(Path(folder, "all.o")), str(Path(folder, target.name))
+        *others, last = sources
+        included = [argument for source in others for argument in ("-include", str(source))]
+        _run([*cached, compiler, *flags, *included, "-c", str(last), "-o", compiled])
+        _run([compiler, "-shared", "-Wl,--strip-all", "-o", partial, compiled, *tf.sysconfig.get_link_flags()])
         os.replace(partial, target)
 
 

@@ -29,7 +29,7 @@ _PROBES: dict[str, tuple[str, str]] = {
         "fdt setup (it builds Horovod for the TensorFlow of this environment), or name a pool with --server",
     ),
     "operations": (
-        "from fdt.base import native; print('compiled:', ', '.join(native.provide(name).name for name in native.PACKAGES))",
+        "from fdt.base import native; print('compiled:', ', '.join(path.name for path in native.of_all(native.provide)))",
         "apt-get install g++, then fdt setup; or name a pool with --server",
     ),
 }

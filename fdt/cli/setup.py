@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fdt.base import horovod_record, interpreter
@@ -14,8 +15,7 @@ from fdt.errors import UsageError
 # Runs in a process of its own, since it imports TensorFlow.
 _OPERATIONS = """
 from fdt.base import native
-for package in native.PACKAGES:
-    native.provide(package)
+native.of_all(native.provide)
 """
 _WORKS = """
 from hfdt.horovod import hvd
@@ -40,11 +40,15 @@ def setup(options: Setup) -> int:
     """
     if options.wheel is not None:
         return _give(options.wheel, options.rebuild)
-    print("fdt: our own operations", end="", flush=True)
-    _python(_OPERATIONS)
-    print(": compiled", flush=True)
-    if options.rebuild or horovod_record.complaint() is not None:
-        wheel = _wheel(Build.here(), options.rebuild)
+    build = _wanted(options.rebuild) if options.rebuild or horovod_record.complaint() is not None else None
+    print("fdt: compiling our own operations, unless they are here", flush=True)
+    # Beside Horovod, whose downloads and CMake leave cores idle.
+    with ThreadPoolExecutor(1, "fdt-operations") as beside:
+        operations = beside.submit(_python, _OPERATIONS)
+        wheel = _wheel(build, options.rebuild) if build is not None else None
+        operations.result()
+    print("fdt: our own operations: compiled", flush=True)
+    if wheel is not None:
         installer.install("--no-deps", "--reinstall", str(wheel))
         _install_missing()
     print(f"fdt: Horovod {horovod_build.VERSION}, {_python(_WORKS)}", flush=True)
@@ -53,14 +57,24 @@ def setup(options: Setup) -> int:
 
 def _give(folder: Path, rebuild: bool) -> int:
     """Writes wheels of what is compiled for hosts that have no compiler."""
+    build = _wanted(rebuild)
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = _wheel(Build.here(), rebuild)
+    wheel = _wheel(build, rebuild)
     names = [Path(shutil.copy(wheel, folder)).name, _python(_GIVEN, str(folder.absolute()))]
     print(
         f"fdt: on a host with the same Python and TensorFlow: pip install {' '.join(str(folder / name) for name in names)}",
         flush=True,
     )
     return 0
+
+
+def _wanted(rebuild: bool) -> Build:
+    """Returns what is to be built or taken from the cache, once all that this needs is here."""
+    build = Build.here()
+    installer.require()
+    if rebuild or horovod_build.kept(build) is None:
+        horovod_build.require()
+    return build
 
 
 def _wheel(build: Build, rebuild: bool) -> Path:

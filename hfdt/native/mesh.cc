@@ -17,11 +17,11 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 #include "connections.h"
 #include "message.h"
 #include "meter.h"
+#include "shapes.h"
 #include "shared_memory.h"
 
 namespace fdt {
@@ -348,21 +348,6 @@ class SwapOp : public ExchangeOp {
   }
 };
 
-absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context) {
-  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
-  return absl::OkStatus();
-}
-
-absl::Status AllRows(tensorflow::shape_inference::InferenceContext* context) {
-  tensorflow::shape_inference::ShapeHandle shape;
-  tensorflow::int64 num_rows;
-  TF_RETURN_IF_ERROR(context->GetAttr("num_rows", &num_rows));
-  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));
-  TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->MakeDim(num_rows), &shape));
-  context->set_output(0, shape);
-  return absl::OkStatus();
-}
-
 REGISTER_OP("FdtMeshReduce")
     .Input("values: T")
     .Output("reduced: T")
@@ -382,18 +367,6 @@ REGISTER_OP("FdtMeshGather")
     .Attr("num_rows: int >= 0")
     .SetIsStateful()
     .SetShapeFn(AllRows);
-
-absl::Status SomeRows(tensorflow::shape_inference::InferenceContext* context) {
-  const int last = context->num_inputs() - 1;
-  for (int i = 0; i < last; ++i) {
-    tensorflow::shape_inference::ShapeHandle shape;
-    TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(i), 1, &shape));
-    TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->UnknownDim(), &shape));
-    context->set_output(i, shape);
-  }
-  context->set_output(last, context->input(last));
-  return absl::OkStatus();
-}
 
 REGISTER_OP("FdtMeshSwap")
     .Input("values: T")

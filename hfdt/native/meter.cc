@@ -1,10 +1,10 @@
 // The operations that begin and end the timing of another library's exchange (see meter.h).
 
 #include "meter.h"
+#include "shapes.h"
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace fdt {
 
@@ -54,11 +54,6 @@ class EndOp : public MeterOp {
     PassOn(context);
   }
 };
-
-absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context) {
-  for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
-  return absl::OkStatus();
-}
 
 // Each waits for all its tensors before it passes one on. Both are stateful: otherwise TensorFlow would prune the exchange on a
 // rank that does not use its result (it may have no rows), and the other ranks would wait for it.

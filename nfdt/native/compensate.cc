@@ -141,7 +141,7 @@ class CompensateOp : public tensorflow::OpKernel {
 };
 
 // For a table: values for some of its rows, perhaps several for one row. All of them are clipped as one tensor.
-template <typename T, typename Index>
+template <typename T>
 class CompensateRowsOp : public tensorflow::OpKernel {
  public:
   using W = typename Wide<T>::type;
@@ -164,7 +164,7 @@ class CompensateRowsOp : public tensorflow::OpKernel {
                 errors::InvalidArgument("The mean of squares has other rows"));
     Groups groups;
     const int64_t any = std::numeric_limits<int64_t>::max();
-    OP_REQUIRES_OK(context, groups.Find<Index>(indices, order, s.data() != nullptr && width > 0 ? s.size() / width : any));
+    OP_REQUIRES_OK(context, groups.Find(indices, order, s.data() != nullptr && width > 0 ? s.size() / width : any));
     Tensor* squares;
     OP_REQUIRES_OK(context, context->allocate_output(1, tensorflow::TensorShape({2}), &squares));
     squares->vec<float>().setZero();
@@ -327,20 +327,14 @@ REGISTER_OP("FdtCompensateRows")
       return absl::OkStatus();
     });
 
-#define FDT_COMPENSATE_ROWS(T, Index)                                                                                       \
-  REGISTER_KERNEL_BUILDER(                                                                                                  \
-      Name("FdtCompensateRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<Index>("Index"),       \
-      CompensateRowsOp<T, Index>);
 #define FDT_COMPENSATE(T)                                                                                                    \
   REGISTER_KERNEL_BUILDER(Name("FdtCompensate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), CompensateOp<T>);    \
-  FDT_COMPENSATE_ROWS(T, int32_t)                                                                                           \
-  FDT_COMPENSATE_ROWS(T, int64_t)
+  REGISTER_KERNEL_BUILDER(Name("FdtCompensateRows").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), CompensateRowsOp<T>);
 FDT_COMPENSATE(Eigen::half)
 FDT_COMPENSATE(tensorflow::bfloat16)
 FDT_COMPENSATE(float)
 FDT_COMPENSATE(double)
 #undef FDT_COMPENSATE
-#undef FDT_COMPENSATE_ROWS
 
 }  // namespace
 }  // namespace fdt

@@ -20,7 +20,6 @@ namespace {
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-template <typename Index>
 class ByRowOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -29,7 +28,7 @@ class ByRowOp : public tensorflow::OpKernel {
     const Tensor& indices = context->input(0);
     Tensor* order;
     OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({indices.NumElements()}), &order));
-    ByRow<Index>(indices, order);
+    ByRow(indices, order);
   }
 };
 
@@ -102,8 +101,7 @@ REGISTER_OP("FdtByRow")
     });
 
 REGISTER_KERNEL_BUILDER(Name("FdtDistinct").Device(tensorflow::DEVICE_CPU), DistinctOp);
-REGISTER_KERNEL_BUILDER(Name("FdtByRow").Device(tensorflow::DEVICE_CPU).TypeConstraint<int32_t>("Index"), ByRowOp<int32_t>);
-REGISTER_KERNEL_BUILDER(Name("FdtByRow").Device(tensorflow::DEVICE_CPU).TypeConstraint<int64_t>("Index"), ByRowOp<int64_t>);
+REGISTER_KERNEL_BUILDER(Name("FdtByRow").Device(tensorflow::DEVICE_CPU), ByRowOp);
 
 }  // namespace
 }  // namespace fdt

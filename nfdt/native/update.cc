@@ -242,7 +242,7 @@ class UpdateOp : public tensorflow::OpKernel {
 };
 
 // For a table, all of whose rows are updated: gradients have values for some rows, perhaps several for one row.
-template <typename T, typename Index>
+template <typename T>
 class UpdateTableOp : public tensorflow::OpKernel {
  public:
   explicit UpdateTableOp(OpKernelConstruction* context) : OpKernel(context), none_(kRun, T(0)) {
@@ -265,7 +265,7 @@ class UpdateTableOp : public tensorflow::OpKernel {
                                           " rows of ", width));
     }
     Groups groups;
-    OP_REQUIRES_OK(context, groups.Find<Index>(indices, context->input(gradients.size() + 1), rows));
+    OP_REQUIRES_OK(context, groups.Find(indices, context->input(gradients.size() + 1), rows));
     std::vector<const T*> values;
     for (int k = 0; k < gradients.size(); ++k) values.push_back(gradients[k].template flat<T>().data());
     InParallel(rows, kCostPerEntry * width, [&](int64_t begin, int64_t end) {
@@ -321,12 +321,7 @@ REGISTER_OP("FdtUpdateTable")
 
 #define FDT_REGISTER(T)                                                                                                     \
   REGISTER_KERNEL_BUILDER(Name("FdtUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), UpdateOp<T>);            \
-  REGISTER_KERNEL_BUILDER(                                                                                                  \
-      Name("FdtUpdateTable").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int32_t>("Index"),        \
-      UpdateTableOp<T, int32_t>);                                                                                           \
-  REGISTER_KERNEL_BUILDER(                                                                                                  \
-      Name("FdtUpdateTable").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int64_t>("Index"),        \
-      UpdateTableOp<T, int64_t>);
+  REGISTER_KERNEL_BUILDER(Name("FdtUpdateTable").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), UpdateTableOp<T>);
 
 FDT_REGISTER(float)
 FDT_REGISTER(double)

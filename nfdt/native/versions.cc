@@ -26,6 +26,8 @@
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/mutex.h"
 
+#include "rows.h"
+
 namespace fdt {
 namespace {
 
@@ -102,7 +104,7 @@ void Versions::Merge() {
 }
 
 // A version in a tensor.
-struct Held {
+struct VersionInTensor {
   std::shared_ptr<Version> version;
 
   static std::string TypeName() { return "fdt::TableVersion"; }
@@ -116,7 +118,7 @@ struct Held {
 };
 
 absl::Status VersionOf(const Tensor& tensor, std::shared_ptr<Version>* version) {
-  const Held* held = tensor.scalar<tensorflow::Variant>()().get<Held>();
+  const VersionInTensor* held = tensor.scalar<tensorflow::Variant>()().get<VersionInTensor>();
   if (held == nullptr || !held->version) return errors::InvalidArgument("The tensor is no version of a table");
   *version = held->version;
   return absl::OkStatus();
@@ -125,7 +127,7 @@ absl::Status VersionOf(const Tensor& tensor, std::shared_ptr<Version>* version) 
 absl::Status Return(OpKernelContext* context, std::shared_ptr<Version> version) {
   Tensor* output;
   TF_RETURN_IF_ERROR(context->allocate_output(0, {}, &output));
-  output->scalar<tensorflow::Variant>()() = Held{std::move(version)};
+  output->scalar<tensorflow::Variant>()() = VersionInTensor{std::move(version)};
   return absl::OkStatus();
 }
 
@@ -170,7 +172,6 @@ class FirstVersionOp : public tensorflow::OpKernel {
 };
 
 // Keeps rows in the newest version, before they are written, and begins the next one.
-template <typename Index>
 class NextVersionOp : public tensorflow::OpKernel {
  public:
   explicit NextVersionOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -182,7 +183,7 @@ class NextVersionOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, VersionOf(context->input(1), &newest));
     Table table;
     OP_REQUIRES_OK(context, table.Open(context));
-    const auto rows = context->input(2).flat<Index>();
+    const RowNumbers rows(context->input(2));
     Versions& versions = *newest->all;
     auto next = std::make_shared<Version>(newest->all);
     {
@@ -205,7 +206,6 @@ class NextVersionOp : public tensorflow::OpKernel {
   bool all_;
 };
 
-template <typename Index>
 class RowsOfVersionOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -214,7 +214,7 @@ class RowsOfVersionOp : public tensorflow::OpKernel {
     std::shared_ptr<Version> version;
     OP_REQUIRES_OK(context, VersionOf(context->input(1), &version));
     const Tensor& numbers = context->input(2);
-    const auto rows = numbers.flat<Index>();
+    const RowNumbers rows(numbers);
     Table table;
     OP_REQUIRES_OK(context, table.Open(context));
     Tensor* output;
@@ -268,14 +268,8 @@ REGISTER_OP("FdtRowsOfVersion")
     .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
 REGISTER_KERNEL_BUILDER(Name("FdtFirstVersion").Device(tensorflow::DEVICE_CPU), FirstVersionOp);
-#define FDT_VERSIONS(Index)                                                                                                 \
-  REGISTER_KERNEL_BUILDER(Name("FdtNextVersion").Device(tensorflow::DEVICE_CPU).TypeConstraint<Index>("Index"),             \
-                          NextVersionOp<Index>);                                                                            \
-  REGISTER_KERNEL_BUILDER(Name("FdtRowsOfVersion").Device(tensorflow::DEVICE_CPU).TypeConstraint<Index>("Index"),           \
-                          RowsOfVersionOp<Index>);
-FDT_VERSIONS(int32_t)
-FDT_VERSIONS(int64_t)
-#undef FDT_VERSIONS
+REGISTER_KERNEL_BUILDER(Name("FdtNextVersion").Device(tensorflow::DEVICE_CPU), NextVersionOp);
+REGISTER_KERNEL_BUILDER(Name("FdtRowsOfVersion").Device(tensorflow::DEVICE_CPU), RowsOfVersionOp);
 
 }  // namespace
 }  // namespace fdt

@@ -90,12 +90,26 @@ def test_a_wheel_that_is_kept_is_installed_without_a_build(
     monkeypatch.setattr(setup.Build, "here", lambda: BUILD)
     monkeypatch.setattr(setup, "_python", lambda code, *_: "without nccl")
     monkeypatch.setattr(horovod_build, "make", lambda _: pytest.fail("it was built before"))
+    monkeypatch.setattr(installer, "require", lambda: None)
     monkeypatch.setattr(installer, "install", lambda *arguments: installed.append(arguments))
     monkeypatch.setattr(installer, "is_installed", lambda name: name != "psutil")
     assert setup.setup(options()) == 0
     assert installed[0] == ("--no-deps", "--reinstall", str(wheel))
     assert "--require-hashes" in installed[1] and installed[1][-1].endswith("psutil.txt"), "what is there stays"
     assert "was built before" in capsys.readouterr().out
+
+
+def test_what_is_missing_is_said_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setattr(horovod_record, "complaint", lambda: "Horovod is not installed")
+    monkeypatch.setattr(setup.Build, "here", lambda: BUILD)
+    monkeypatch.setattr(setup, "_python", lambda code, *_: pytest.fail("nothing is to be compiled"))
+    monkeypatch.setattr(installer.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(installer.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match="neither pip is installed"):
+        setup.setup(options())
+    monkeypatch.setattr(installer, "require", lambda: "/bin/uv")
+    with pytest.raises(UsageError, match="make was not found"):
+        setup.setup(options())
 
 
 def test_without_a_compiler_it_is_said_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:

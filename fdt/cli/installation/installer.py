@@ -49,13 +49,24 @@ def install(*arguments: str) -> None:
     Raises:
         UsageError: It fails, or there is neither of them.
     """
-    if importlib.util.find_spec("pip") is not None:
-        translated = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
-        run(interpreter.of_module("pip", "install", "--quiet", "--disable-pip-version-check", *translated))
-    elif (uv := shutil.which("uv")) is not None:
+    if (uv := require()) is not None:
         run([uv, "pip", "install", "--quiet", f"--python={sys.executable}", *arguments])
     else:
+        translated = ["--force-reinstall" if argument == "--reinstall" else argument for argument in arguments]
+        run(interpreter.of_module("pip", "install", "--quiet", "--disable-pip-version-check", *translated))
+
+
+def require() -> str | None:
+    """Returns uv's path where packages are installed with it, None where pip is in this environment.
+
+    Raises:
+        UsageError: There is neither of them.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return None
+    if (uv := shutil.which("uv")) is None:
         raise UsageError(f"neither pip is installed beside {sys.executable} nor uv is in PATH; one of them is needed")
+    return uv
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:

@@ -22,7 +22,7 @@ def write(folder: Path) -> str:
     """
     import tensorflow as tf
 
-    compiled = [native.portable(package) for package in native.PACKAGES]
+    compiled = native.of_all(native.portable)
     files = {f"{native.GIVEN}/__init__.py": b'"""Compiled operations of fdt, which finds them by their names."""\n'}
     files |= {f"{native.GIVEN}/{path.name}": path.read_bytes() for path in compiled}
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -58,7 +58,7 @@ class UpdateVariablesOp : public tensorflow::OpKernel {
 };
 
 // Of a table all rows are updated: gradients have values for some, perhaps several for one row.
-template <typename T, typename Index>
+template <typename T>
 class UpdateTableVariablesOp : public tensorflow::OpKernel {
  public:
   explicit UpdateTableVariablesOp(OpKernelConstruction* context) : OpKernel(context), none_(kRun, T(0)) {
@@ -74,7 +74,7 @@ class UpdateTableVariablesOp : public tensorflow::OpKernel {
     const int64_t number = indices.NumElements();
     Tensor order;
     OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_INT64, tensorflow::TensorShape({number}), &order));
-    ByRow<Index>(indices, &order);
+    ByRow(indices, &order);
     Held<T> held;
     OP_REQUIRES_OK(context, held.Open(context, &spare_));
     const int64_t rows = held.shape().dims() > 0 ? held.shape().dim_size(0) : 0;
@@ -87,7 +87,7 @@ class UpdateTableVariablesOp : public tensorflow::OpKernel {
       values.push_back(gradients[k].template flat<T>().data());
     }
     Groups groups;
-    OP_REQUIRES_OK(context, groups.Find<Index>(indices, order, rows));
+    OP_REQUIRES_OK(context, groups.Find(indices, order, rows));
     const auto update = [&](int64_t begin, int64_t end) {
       UpdateRows(formula_, held, values, groups, width, begin, end, none_.data());
     };
@@ -130,12 +130,8 @@ REGISTER_OP("FdtUpdateVariables")
 #define FDT_REGISTER(T)                                                                                                     \
   REGISTER_KERNEL_BUILDER(Name("FdtUpdateVariables").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),                 \
                           UpdateVariablesOp<T>);                                                                            \
-  REGISTER_KERNEL_BUILDER(                                                                                                  \
-      Name("FdtUpdateTableVariables").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int32_t>("Index"), \
-      UpdateTableVariablesOp<T, int32_t>);                                                                                  \
-  REGISTER_KERNEL_BUILDER(                                                                                                  \
-      Name("FdtUpdateTableVariables").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T").TypeConstraint<int64_t>("Index"), \
-      UpdateTableVariablesOp<T, int64_t>);
+  REGISTER_KERNEL_BUILDER(Name("FdtUpdateTableVariables").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),            \
+                          UpdateTableVariablesOp<T>);
 
 FDT_REGISTER(float)
 FDT_REGISTER(double)
