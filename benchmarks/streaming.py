@@ -3,11 +3,13 @@
     python benchmarks/streaming.py            # writes benchmarks/results/streaming.{json,md}
     python benchmarks/streaming.py --quick    # few batches, prints only: does everything run?
 
-The rates are taken in turn, in one process: the script iterates over its data as Keras would, and fits on them. Memory is that
-of the script, the pool and the workers together, over one long fit.
+Each round runs every row on every source once, every second round backwards, so that what else the machine does falls on all of
+them. In each the script iterates over its data as Keras would, and then fits on them. Memory is that of the script, the pool
+and the workers together, over one long fit.
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
@@ -33,14 +35,12 @@ WANTED = 0.8
 SIZES = (250, 1)
 
 
-def rates(row: str, source: str, batch_size: int, batches: int, rounds: int) -> dict[str, Any]:
-    """Measures both rates, `rounds` times in turn."""
-    sizes = ["--rows", str(batch_size), "--batches", str(batches), "--rounds", str(rounds)]
-    command = [*ROWS[row], source, *sizes]
+def rates(row: str, source: str, batch_size: int, batches: int) -> dict[str, Any]:
+    """Measures both rates once."""
+    command = [*ROWS[row], source, "--rows", str(batch_size), "--batches", str(batches), "--rounds", "1"]
     result = run(command, timeout_s=1200).result()
-    pairs = zip(result["fitted_per_s"], result["iterated_per_s"], strict=True)
-    ratios = [fitted / iterated for fitted, iterated in pairs]
-    return {"command": readable(command), "ratio": statistics.median(ratios), "ratios": ratios, **result}
+    (fitted,), (iterated,) = result["fitted_per_s"], result["iterated_per_s"]
+    return {"command": readable(command), "fitted_per_s": fitted, "iterated_per_s": iterated}
 
 
 def memory(row: str, source: str, batches: int) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def markdown(content: Content) -> str:
     settings = content["settings"]
     return (
         f"# Streaming batches of 1 MB and of one row\n\n{heading(content)}\n\n"
-        f"Medians (least–most) of {settings['rounds']} rounds of {settings['batches']} batches of 250 rows and "
-        f"{settings['single']} of one row of 4 kB, iterating and fitting in turn in one process.\n\n"
+        f"Medians (least–most) of {settings['rounds']} alternated rounds of {settings['batches']} batches of 250 rows and "
+        f"{settings['single']} of one row of 4 kB, iterating and then fitting in one process.\n\n"
         f"## Batches of 1 MB\n\n{_rates(done, 250)}\n\nWhat a stream costs: its rate of fitting over that of the same rows "
         f"as arrays, which are on the pool before the first step.\n\n{_against_arrays(done)}\n\n"
         f"## Batches of one row\n\n{_rates(done, 1)}\n\n## Memory\n\n"
@@ -75,27 +75,33 @@ def markdown(content: Content) -> str:
 
 def _rates(done: list[dict[str, Any]], batch_size: int) -> str:
     """Returns the table of rates with batches of so many rows."""
-    found = [e for e in done if e["kind"] == "rate" and e["batch_size"] == batch_size]
-    keras = {e["source"]: statistics.median(e["fitted_per_s"]) for e in found if e["row"] == "keras"}
+    found = _of_size(done, batch_size)
     heads = ["", "iterates, batches/s", "fits, batches/s", f"fits / iterates (wanted {WANTED})", "fits / Keras fits"]
-    lines = [
-        [
-            f"{e['source']}, {e['row']}",
-            spread(e["iterated_per_s"], 0),
-            spread(e["fitted_per_s"], 0),
-            spread(e["ratios"], 2),
-            f"{statistics.median(e['fitted_per_s']) / keras[e['source']]:.2f}" if e["source"] in keras else "",
-        ]
-        for e in found
-    ]
+    lines = []
+    for (source, row), entries in found.items():
+        fitted, iterated = ([e[name] for e in entries] for name in ("fitted_per_s", "iterated_per_s"))
+        keras = {e["round"]: e["fitted_per_s"] for e in found.get((source, "keras"), ())}
+        over = [e["fitted_per_s"] / keras[e["round"]] for e in entries if e["round"] in keras]
+        ratios = [a / b for a, b in zip(fitted, iterated, strict=True)]
+        line = [spread(iterated, 0), spread(fitted, 0), spread(ratios, 2), spread(over, 2) if over else ""]
+        lines.append([f"{source}, {row}", *line])
     return table(heads, lines)
+
+
+def _of_size(done: list[dict[str, Any]], batch_size: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Returns what was measured with batches of so many rows, by source and row, in the tables' order."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {
+        (source, row): [] for source, row in itertools.product(SOURCES, ROWS)
+    }
+    for entry in done:
+        if entry["kind"] == "rate" and entry["batch_size"] == batch_size:
+            found[entry["source"], entry["row"]].append(entry)
+    return {key: entries for key, entries in found.items() if entries}
 
 
 def _against_arrays(done: list[dict[str, Any]]) -> str:
     rate = {
-        (e["source"], e["row"]): statistics.median(e["fitted_per_s"])
-        for e in done
-        if e["kind"] == "rate" and e["batch_size"] == SIZES[0]
+        key: statistics.median(e["fitted_per_s"] for e in entries) for key, entries in _of_size(done, SIZES[0]).items()
     }
     against = [
         [row, *(f"{rate[source, row] / rate['arrays', row]:.2f}" for source in SOURCES[:-1])]
@@ -108,7 +114,7 @@ def _against_arrays(done: list[dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=480, help="of a round; a multiple of 40")
+    parser.add_argument("--batches", type=int, default=1_000, help="of a round; a multiple of 40")
     parser.add_argument("--single", type=int, default=2_000, help="batches of one row, of a round")
     parser.add_argument("--long", type=int, default=10_000, help="batches over which memory is looked at")
     parser.add_argument("--quick", action="store_true", help="few batches, nothing written")
@@ -116,12 +122,13 @@ def main() -> int:
     if options.quick:
         options.rounds, options.batches, options.single, options.long = 2, 40, 100, 200
     record = Record("streaming", vars(options), PACKAGES, markdown, keep=not options.quick)
-    for batch_size, batches in zip(SIZES, (options.batches, options.single), strict=True):
-        # An epoch over arrays has too many batches of one row for a round.
-        for source in SOURCES if batch_size > 1 else SOURCES[:-1]:
-            for row in ROWS:
-                measure = partial(rates, row, source, batch_size, batches, options.rounds)
-                record.add("rate", measure, source=source, row=row, batch_size=batch_size)
+    # An epoch over arrays has too many batches of one row for a round.
+    runs = [(SIZES[0], options.batches, source, row) for source in SOURCES for row in ROWS]
+    runs += [(SIZES[1], options.single, source, row) for source in SOURCES[:-1] for row in ROWS]
+    for number in range(options.rounds):
+        for batch_size, batches, source, row in runs if number % 2 == 0 else runs[::-1]:
+            measure = partial(rates, row, source, batch_size, batches)
+            record.add("rate", measure, source=source, row=row, batch_size=batch_size, round=number)
     for row in ("sync 2", "async 2"):
         record.add("memory", partial(memory, row, "generator", options.long), source="generator", row=row)
     print("\n" + record.markdown())
