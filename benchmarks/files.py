@@ -13,7 +13,6 @@ trainer, run beside the hosts, on what is left.
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from lab.network import POOL, Network
 from lab.peers import horovod
 from lab.pool import Lab
 from processes import ROOT, Finished, fdt, python, readable, run, serving
-from record import Content, Record, heading
+from record import Content, Measure, Record, heading
 from rows import models_path
 from tables import spread, table
 
@@ -37,35 +36,21 @@ PACKAGES = ("fdt", "tensorflow", "keras", "numpy", "grpcio")
 RUNS = {"sync 1": ("sync", 1), "sync 2": ("sync", 2), "async 1": ("async", 1), "async 2": ("async", 2)}
 
 
-def measured(row: str, arguments: list[str], tree: Path | None, rounds: int) -> dict[str, Any]:
-    """Runs the script a few times."""
-    results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
+def measured(row: str, arguments: list[str], tree: Path | None) -> dict[str, Any]:
+    """Runs the script."""
     script, root = str(ROOT / SCRIPT), tree or ROOT
     command = python(script, *arguments)
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as reports:
-            report = Path(reports, "report.json")
-            if row != "keras":
-                mode, workers = RUNS[row]
-                options = ("--mode", mode, "--workers", str(workers), "--report", str(report))
-                command = fdt("run", *options, script, *arguments)
-            result = run(command, {"PYTHONPATH": str(root)}, timeout_s=900, folder=root).result()
-            sent = json.loads(report.read_text())["fits"][0]["bytes_to_pool"] if report.exists() else 0
-        results["images_per_s"].append(result["images_per_s"])
-        results["script_core_ms"].append(result["script_core_ms"])
-        results["sent_bytes"].append(sent / result["images"])
-    command = [word.replace(arguments[0], "FOLDER") for word in command if "report" not in word]
-    return {"command": readable(command), **results, "losses": result["losses"]}
-
-
-def on_hosts(row: str, arguments: list[str], hosts: int, cores: float, rounds: int) -> dict[str, Any]:
-    """Runs the script a few times on hosts of the laboratory that have so many cores each."""
-    results: dict[str, list[float]] = {"images_per_s": [], "script_core_ms": [], "sent_bytes": []}
-    for _ in range(rounds):
-        made = _ON_HOSTS[row](arguments, hosts, cores)
-        for name, value in made.items():
-            results[name].append(value)
-    return results
+    with tempfile.TemporaryDirectory() as reports:
+        report = Path(reports, "report.json")
+        if row != "keras":
+            mode, workers = RUNS[row]
+            options = ("--mode", mode, "--workers", str(workers), "--report", str(report))
+            command = fdt("run", *options, script, *arguments)
+        result = run(command, {"PYTHONPATH": str(root)}, timeout_s=900, folder=root).result()
+        sent = json.loads(report.read_text())["fits"][0]["bytes_to_pool"] if report.exists() else 0
+    shown = readable([word.replace(arguments[0], "FOLDER") for word in command if "report" not in word])
+    rates = {name: result[name] for name in ("images_per_s", "script_core_ms", "losses")}
+    return {"command": shown, **rates, "sent_bytes": sent / result["images"]}
 
 
 def _keras_on_host(arguments: list[str], hosts: int, cores: float) -> dict[str, float]:
@@ -123,26 +108,24 @@ _ON_HOSTS = {
 }
 
 
-def _over(rates: list[float], plain: float | None) -> str:
-    return "-" if plain is None else f"{statistics.median(rates) / plain:.2f}"
-
-
 def markdown(content: Content) -> str:
     """Returns the table."""
-    done = [entry for entry in content["measurements"] if "failed" not in entry]
+    rows: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for entry in content["measurements"]:
+        if "failed" not in entry:
+            rows.setdefault((entry["row"], entry["tree"]), []).append(entry)
     # On all cores, and on a host.
-    plain = {"host" in e["row"]: statistics.median(e["images_per_s"]) for e in done if e["row"].startswith("keras")}
+    plain = {("host" in e["row"], e["round"]): e for e in rows.get(("keras", False), [])}
+    plain |= {("host" in e["row"], e["round"]): e for e in rows.get(("keras on a host", False), [])}
     heads = ["", "images/s", "of plain Keras", "core-ms an image, script's process", "bytes an image to the pool"]
-    lines = [
-        [
-            f"{e['row']}{', before' if e['tree'] else ''}",
-            spread(e["images_per_s"], 0),
-            _over(e["images_per_s"], plain.get("host" in e["row"])),
-            spread(e["script_core_ms"], 3) if e["script_core_ms"] else "",
-            spread(e["sent_bytes"], 0) if e["sent_bytes"] else "",
-        ]
-        for e in done
-    ]
+    lines = []
+    for (row, is_before), entries in rows.items():
+        beside = [(e, plain.get(("host" in row, e["round"]))) for e in entries]
+        over = [e["images_per_s"] / keras["images_per_s"] for e, keras in beside if keras is not None]
+        costs, sent = ([e[name] for e in entries if name in e] for name in ("script_core_ms", "sent_bytes"))
+        line = [f"{row}{', before' if is_before else ''}", spread([e["images_per_s"] for e in entries], 0)]
+        of_client = (spread(costs, 3) if costs else "", spread(sent, 0) if sent else "")
+        lines.append([*line, spread(over, 2) if over else "-", *of_client])
     settings = content["settings"]
     on_their_own = (
         f" Hosts of the laboratory, of 1 Gbit/s, have {settings['cores']:g} of a core each, the script has what is left; plain "
@@ -154,7 +137,7 @@ def markdown(content: Content) -> str:
         f"# Folders of JPEGs\n\n{heading(content)}\n\n"
         f"{settings['images']} made JPEGs of 224 x 224, read by `image_dataset_from_directory` in batches of "
         f"{settings['batch']}, 3 epochs, the first of which does not count (it does for bytes). "
-        f"Medians (least–most) of {settings['rounds']} rounds. Script, pool and workers share the machine's "
+        f"Medians (least–most) of {settings['rounds']} alternated rounds. Script, pool and workers share the machine's "
         f"cores.{on_their_own}\n\n{table(heads, lines)}\n"
     )
 
@@ -180,15 +163,17 @@ def main() -> int:
         folder = Path(made, "images")
         run(python(SCRIPT, str(folder), "--make", str(options.images)), timeout_s=900)
         arguments = [str(folder), "--batch", str(options.batch)]
+        runs: list[tuple[str, bool, Measure]] = []
         for row in filter(None, options.rows.split(",")):
             for tree in (options.tree, None) if options.tree is not None and row != "keras" else (None,):
-                measure = partial(measured, row, arguments, tree, options.rounds)
-                record.add("rate", measure, row=row, tree=tree is not None)
+                runs.append((row, tree is not None, partial(measured, row, arguments, tree)))
         for hosts in options.hosts:
             for kind in list(_ON_HOSTS)[hosts != options.hosts[0] :]:
-                measure = partial(on_hosts, kind, arguments, hosts, options.cores, options.rounds)
                 name = "keras on a host" if kind == "keras" else f"{kind}, {hosts} host{'s'[: hosts > 1]}"
-                record.add("rate", measure, row=name, tree=False)
+                runs.append((name, False, partial(_ON_HOSTS[kind], arguments, hosts, options.cores)))
+        for number in range(options.rounds):
+            for row, is_before, measure in runs if number % 2 == 0 else runs[::-1]:
+                record.add("rate", measure, row=row, tree=is_before, round=number)
     print("\n" + record.markdown())
     return 1 if record.failed() else 0
 
