@@ -25,8 +25,8 @@ from tests.helpers.pool import write_token
 RUN_LIMIT_S = 900.0
 _WARM_LIMIT_S = 240.0
 _IDLE_S = 2.0
-# Processes that use less of one core than this have nothing more to import.
-_IDLE_CORES = 0.1
+# A pool that uses less of one core than this, its own and for each host, has nothing more to import.
+_IDLE_CORES, _IDLE_CORES_A_HOST = 0.1, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,12 +170,13 @@ class Lab:
         """Waits until nothing runs but what waits: every host has imported TensorFlow."""
         deadline_s = time.monotonic() + _WARM_LIMIT_S
         idle_since_s, before_s = time.monotonic(), self._cpu_s()
+        idle_cores = _IDLE_CORES + _IDLE_CORES_A_HOST * len(self.network.hosts)
         while time.monotonic() - idle_since_s < _IDLE_S:
             if time.monotonic() > deadline_s:
                 raise processes.RunFailedError(f"The pool does not come to rest.\n{self.logs()[-2000:]}")
             time.sleep(0.5)
             now_s = self._cpu_s()
-            if now_s - before_s > _IDLE_CORES * 0.5:
+            if now_s - before_s > idle_cores * 0.5:
                 idle_since_s = time.monotonic()
             before_s = now_s
 
