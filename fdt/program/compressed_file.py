@@ -1,11 +1,13 @@
 """Reads parts of the content of compressed files, in any order.
 
-zlib begins at the beginning of a file only. So its state is kept at each megabyte of content, some 40 kB each time, and what
-was read last: rows that are shuffled through a buffer lie near each other.
+zlib begins at the beginning of a file only. So each file is decompressed once, as far as is asked for, into a temporary file, from
+which parts are read.
 """
 
 import collections
+import functools
 import os
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,33 +18,30 @@ KINDS = {"GZIP": 31, "ZLIB": 15}
 _BLOCK_BYTES = 1 << 20
 # What is read of a file at a time.
 _CHUNK_BYTES = 16 << 10
-# The most that are kept: blocks of content, and states.
-_MAX_BLOCKS, _MAX_STATES = 256, 4096
 
 
 class CompressedError(Exception):
     """A file is not what zlib compresses, or goes on behind it."""
 
 
-class _State:
-    """Where in a file zlib stands, and what it remembers."""
+class NoSpaceError(Exception):
+    """The content of compressed files cannot be kept."""
 
-    def __init__(self, decompressor: Any, position: int = 0) -> None:
-        self._decompressor, self._position = decompressor, position
+
+class _Decompressor:
+    """Reads the content of a file from its beginning on."""
+
+    def __init__(self, kind: str) -> None:
+        self._decompressor, self._position = zlib.decompressobj(KINDS[kind]), 0
 
     @property
     def has_ended(self) -> bool:
         """Whether all of the content was read."""
         return bool(self._decompressor.eof)
 
-    @property
-    def follows(self) -> bytes:
-        """What was read of the file behind the compressed content."""
-        found: bytes = self._decompressor.unused_data
-        return found
-
-    def copy(self) -> "_State":
-        return _State(self._decompressor.copy(), self._position)
+    def ends_at(self, descriptor: int) -> bool:
+        """Whether nothing follows, in the file, what was read of it."""
+        return not (self._decompressor.unused_data or os.pread(descriptor, 1, self._position))
 
     def read(self, descriptor: int) -> bytes:
         """Returns the next block of content; one that is not full ends the file, or was all that there is.
@@ -77,12 +76,12 @@ def blocks(descriptor: int, kind: str) -> Iterator[bytes]:
     Raises:
         CompressedError: It is compressed otherwise, or is not whole.
     """
-    state = _State(zlib.decompressobj(KINDS[kind]))
-    while block := state.read(descriptor):
+    content = _Decompressor(kind)
+    while block := content.read(descriptor):
         yield block
-    if not state.has_ended:
+    if not content.has_ended:
         raise CompressedError("its compressed content is not whole")
-    if state.follows or os.pread(descriptor, 1, state._position):
+    if not content.ends_at(descriptor):
         raise CompressedError("something follows its compressed content")
 
 
@@ -96,10 +95,16 @@ class CompressedFiles:
             kind: How they are compressed, of `KINDS`.
         """
         self._paths, self._kind = paths, kind
-        # By file and block, those used last at the end; a state stands at the beginning of its block.
-        self._blocks = collections.OrderedDict[tuple[int, int], bytes]()
-        self._states = collections.OrderedDict[tuple[int, int], _State]()
+        # Of each file: where its blocks lie in the temporary file, and what decompresses the next one; None at its end.
+        self._places = collections.defaultdict[int, list[int]](list)
+        self._next = dict[int, _Decompressor | None]()
+        self._lengths = dict[int, int]()
         self._turn = threading.Lock()
+
+    @functools.cached_property
+    def _kept(self) -> Any:
+        # With a name, so that bounds on a worker's files count it.
+        return tempfile.NamedTemporaryFile()
 
     def read(self, file: int, length: int, offset: int) -> bytes:
         """Returns a part of a file's content, or what there is of it.
@@ -112,41 +117,48 @@ class CompressedFiles:
         Raises:
             OSError: The file cannot be read.
             CompressedError: It is not what zlib compresses.
+            NoSpaceError: Its content cannot be kept.
         """
-        first, last = offset // _BLOCK_BYTES, (offset + max(length, 1) - 1) // _BLOCK_BYTES
-        parts = list[bytes]()
-        # Behind a block that is not full there is nothing.
-        while len(parts) <= last - first and (not parts or len(parts[-1]) == _BLOCK_BYTES):
-            parts.append(self._block(file, first + len(parts)))
-        begin = offset - first * _BLOCK_BYTES
-        return b"".join(parts)[begin : begin + length]
-
-    def _block(self, file: int, block: int) -> bytes:
+        end = offset + max(length, 0)
         with self._turn:
-            if (file, block) in self._blocks:
-                self._blocks.move_to_end((file, block))
-                return self._blocks[file, block]
-            return self._read_up_to(file, block)
+            self._decompress(file, -(-end // _BLOCK_BYTES))
+            end = min(end, self._lengths.get(file, 0))
+            places = self._places[file]
+        parts = list[bytes]()
+        while offset < end:
+            block, begin = divmod(offset, _BLOCK_BYTES)
+            part = os.pread(self._kept.fileno(), min(end - offset, _BLOCK_BYTES - begin), places[block] + begin)
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
 
-    def _read_up_to(self, file: int, block: int) -> bytes:
-        """Returns a block, nothing behind the end; reads those before it, from the nearest state on."""
-        near = max((number for of, number in self._states if of == file and number <= block), default=0)
-        if near:
-            self._states.move_to_end((file, near))
-            state = self._states[file, near].copy()
-        else:
-            state = _State(zlib.decompressobj(KINDS[self._kind]))
+    def _decompress(self, file: int, num_blocks: int) -> None:
+        """Keeps the first blocks of a file's content, or all that there are."""
+        places = self._places[file]
+        if len(places) >= num_blocks or self._next.setdefault(file, _Decompressor(self._kind)) is None:
+            return
         descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for number in range(near, block + 1):
-                content = self._blocks[file, number] = state.read(descriptor)
-                if len(self._blocks) > _MAX_BLOCKS:
-                    self._blocks.popitem(last=False)
-                if len(content) < _BLOCK_BYTES:
-                    return content if number == block else b""
-                self._states[file, number + 1] = state.copy()
-                if len(self._states) > _MAX_STATES:
-                    self._states.popitem(last=False)
-            return content
+            while len(places) < num_blocks and (content := self._next[file]) is not None:
+                # After an error there is no more of the file.
+                self._next[file] = None
+                block = content.read(descriptor)
+                places.append(self._keep(block))
+                self._lengths[file] = self._lengths.get(file, 0) + len(block)
+                if len(block) == _BLOCK_BYTES:
+                    self._next[file] = content
         finally:
             os.close(descriptor)
+
+    def _keep(self, block: bytes) -> int:
+        """Returns where the temporary file has a block from now on."""
+        try:
+            place: int = self._kept.seek(0, os.SEEK_END)
+            self._kept.write(block)
+            self._kept.flush()
+            return place
+        except OSError as error:
+            raise NoSpaceError(
+                f"What compressed files of the data hold is kept in {tempfile.gettempdir()} while they are trained on, which "
+                f"failed: {error}. Make room there, or set TMPDIR, or decompress the files."
+            ) from error

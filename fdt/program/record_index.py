@@ -22,6 +22,8 @@ _MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 16 << 20
 # Compressed files are decompressed, all of them, before the first step.
 _MAX_COMPRESSED_BYTES = 2 << 30
+# What they hold is kept on the disk of each worker.
+_MAX_CONTENT_BYTES = 8 << 30
 _NEWLINE, _QUOTE = 10, 34
 
 
@@ -200,7 +202,14 @@ def index(paths: Sequence[bytes], layout: Layout, skipped: int = 0) -> Records:
     is_looked_through = isinstance(layout, Lines | Compressed)
     if is_looked_through and sum(os.stat(path).st_size for path in paths) > most:
         raise NoIndexError(f"its files have more than {most:,} bytes to look through for records")
-    spans = [of_file(path, layout) for path in paths]
+    spans, content_bytes = list[tuple[np.ndarray, np.ndarray | None]](), 0
+    for path in paths:
+        begins, of_each = of_file(path, layout)
+        spans.append((begins, of_each))
+        if isinstance(layout, Compressed) and of_each is not None and len(begins):
+            content_bytes += int(begins[-1] + of_each[-1])
+        if content_bytes > _MAX_CONTENT_BYTES:
+            raise NoIndexError(f"its compressed files hold more than {_MAX_CONTENT_BYTES:,} bytes")
     offsets = [offset[skipped:] for offset, _ in spans]
     files = np.repeat(np.arange(len(paths), dtype="<i4"), [len(each) for each in offsets])
     offset = np.concatenate([np.zeros(0, "<i8"), *offsets])

@@ -1,6 +1,7 @@
 """Rows that are records of compressed files."""
 
 import gzip
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +27,6 @@ KINDS = sorted(COMPRESS)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed_file, "_BLOCK_BYTES", 7)
     monkeypatch.setattr(compressed_file, "_CHUNK_BYTES", 5)
-    monkeypatch.setattr(compressed_file, "_MAX_BLOCKS", 3)
-    monkeypatch.setattr(compressed_file, "_MAX_STATES", 4)
 
 
 def written(folder: Path, contents: list[bytes], kind: str) -> list[str]:
@@ -117,6 +116,32 @@ def test_large_files_are_not_decompressed_beforehand(
     monkeypatch.setattr(record_index, "_MAX_COMPRESSED_BYTES", 60)
     assert row_numbers.of_files(tf.data.TFRecordDataset(files, "GZIP").map(coded).batch(2)) is None
     assert "60 bytes to look through" in row_numbers.reason
+    monkeypatch.undo()
+    monkeypatch.setattr(record_index, "_MAX_CONTENT_BYTES", 300)
+    assert row_numbers.of_files(tf.data.TFRecordDataset(files, "GZIP").map(coded).batch(2)) is None
+    assert "hold more than 300 bytes" in row_numbers.reason
+
+
+def test_each_file_is_decompressed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, made = np.random.default_rng(1), list[int]()
+    contents = [draw.integers(0, 4, 300, np.uint8).tobytes() for _ in range(3)]
+    files = CompressedFiles([path.encode() for path in written(tmp_path, contents, "GZIP")], "GZIP")
+    read = compressed_file._Decompressor.read
+    monkeypatch.setattr(
+        compressed_file._Decompressor, "read", lambda of, descriptor: made.append(1) or read(of, descriptor)
+    )
+    for _ in range(200):
+        file, offset = int(draw.integers(3)), int(draw.integers(300))
+        assert files.read(file, 9, offset) == contents[file][offset : offset + 9]
+    assert len(made) == 3 * -(-300 // compressed_file._BLOCK_BYTES)
+
+
+def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev")
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda: open("/dev/full", "wb"))
+    reader = reader_here(cut(tf.data.TFRecordDataset(records(tmp_path, "GZIP"), "GZIP").map(coded).batch(2)), 1)
+    with pytest.raises(UnreadableRowError, match=r"kept in /dev .* No space left on device.*Make room there"):
+        reader.take(np.array([0]))
 
 
 def test_a_file_that_is_changed_is_an_error(tmp_path: Path) -> None:
