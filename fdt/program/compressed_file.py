@@ -1,7 +1,7 @@
 """Reads parts of the content of compressed files, in any order.
 
-zlib begins at the beginning of a file only. So each file is decompressed once, as far as is asked for, into a temporary file, from
-which parts are read.
+zlib begins at the beginning of a file only. So each file is decompressed once, as far as is asked for, into a temporary file,
+from which parts are read.
 """
 
 import collections
