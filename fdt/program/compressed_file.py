@@ -99,6 +99,7 @@ class CompressedFiles:
         self._places = collections.defaultdict[int, list[int]](list)
         self._next = dict[int, _Decompressor | None]()
         self._lengths = dict[int, int]()
+        self._seen = dict[int, tuple[int, ...]]()
         self._turn = threading.Lock()
 
     @functools.cached_property
@@ -121,6 +122,7 @@ class CompressedFiles:
         """
         end = offset + max(length, 0)
         with self._turn:
+            self._forget_if_changed(file)
             self._decompress(file, -(-end // _BLOCK_BYTES))
             end = min(end, self._lengths.get(file, 0))
             places = self._places[file]
@@ -131,6 +133,15 @@ class CompressedFiles:
             parts.append(part)
             offset += len(part)
         return b"".join(parts)
+
+    def _forget_if_changed(self, file: int) -> None:
+        """What a file holds is read anew after it was changed, as from files that are not compressed."""
+        now = os.stat(self._paths[file])
+        seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+        if self._seen.get(file) != seen:
+            self._seen[file] = seen
+            for known in (self._places, self._next, self._lengths):
+                known.pop(file, None)
 
     def _decompress(self, file: int, num_blocks: int) -> None:
         """Keeps the first blocks of a file's content, or all that there are."""

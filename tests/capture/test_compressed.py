@@ -136,6 +136,22 @@ def test_each_file_is_decompressed_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(made) == 3 * -(-300 // compressed_file._BLOCK_BYTES)
 
 
+def test_a_file_that_is_changed_is_read_anew(tmp_path: Path) -> None:
+    contents = [bytes(20), bytes(range(20)), b"ab"]
+    (path,) = written(tmp_path, contents[:1], "GZIP")
+    files = CompressedFiles([path.encode()], "GZIP")
+    assert files.read(0, 20, 0) == contents[0]
+    for content in contents[1:]:
+        Path(path).write_bytes(gzip.compress(content))
+        assert files.read(0, 20, 0) == content
+    Path(path).write_bytes(b"not compressed")
+    with pytest.raises(CompressedError, match="header"):
+        files.read(0, 1, 0)
+    Path(path).unlink()
+    with pytest.raises(FileNotFoundError):
+        files.read(0, 1, 0)
+
+
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/dev")
     full = Path("/dev/full").open("wb")  # noqa: SIM115, closed with what reads
