@@ -130,6 +130,8 @@ class CompressedFiles:
         while offset < end:
             block, begin = divmod(offset, _BLOCK_BYTES)
             part = os.pread(self._kept.fileno(), min(end - offset, _BLOCK_BYTES - begin), places[block] + begin)
+            if not part:
+                break
             parts.append(part)
             offset += len(part)
         return b"".join(parts)
