@@ -105,6 +105,11 @@ class DividedProgram:
         self._differing: set[tuple[int, int]] = set()
 
     @property
+    def calls_horovod(self) -> bool:
+        """Whether a step of it calls Horovod; else its ranks exchange by the mesh alone, or not at all."""
+        return self._exchange is not None and self._exchange.calls_horovod
+
+    @property
     def accounts(self) -> list[job_pb2.DividedStep]:
         """How steps are divided, for each division."""
         return [division.account for division in self._divisions]

@@ -10,6 +10,7 @@ from fdt.base.native import library, optional
 from fdt.division.exchange import Collective, Each, Exchange
 from fdt.program.layout import Combine
 from fdt.program.size import Dim
+from hfdt import background_thread
 from hfdt.encoding import decode, encode
 from hfdt.horovod import hvd
 from hfdt.mesh import Mesh
@@ -63,6 +64,8 @@ class HorovodExchange(Exchange):
         # Ranks that share memory exchange with the cores that compute.
         self.bucket_bytes = None if self.is_near else _BUCKET_BYTES
         self._prefix, self._mesh, self._rounded = prefix, mesh, rounded
+        # Whether a step that was divided with it calls Horovod, whose thread then has to be awake.
+        self.calls_horovod = False
 
     def reduce(self, values: Each, combine: Combine, collective: Collective) -> list[tf.Tensor]:
         mine = [tensor for (tensor,) in values]
@@ -71,7 +74,7 @@ class HorovodExchange(Exchange):
         rounded = [self._as_sent(tensor, collective) for tensor in mine]
         sent = [encode(tensor, combine) for tensor in rounded]
         name = f"{self._prefix}_{collective.name}"
-        reduced = _metered(sent, lambda ready: _grouped(name, ready, combine), collective.behind)
+        reduced = self._by_horovod(sent, lambda ready: _grouped(name, ready, combine), collective.behind)
         decoded = [decode(t, given.dtype, combine) for t, given in zip(reduced, rounded, strict=True)]
         return [tf.cast(tensor, given.dtype) for tensor, given in zip(decoded, mine, strict=True)]
 
@@ -86,7 +89,7 @@ class HorovodExchange(Exchange):
                 (met,) = self._met(lambda: [self._mesh.gather(mine, sum(numbers))])
                 return met
         rounded = self._as_sent(mine, collective)
-        (gathered,) = _metered(
+        (gathered,) = self._by_horovod(
             [encode(rounded)], lambda ready: [hvd.allgather(ready[0], f"{self._prefix}_{collective.name}", True)]
         )
         return tf.cast(decode(gathered, rounded.dtype), mine.dtype)
@@ -141,8 +144,17 @@ class HorovodExchange(Exchange):
             each = [hvd.alltoall(t, counts, f"{self._prefix}_{collective.name}_{i}", True) for i, t in enumerate(ready)]
             return [*(received for received, _ in each), each[0][1]]
 
-        *received, numbers = _metered(tensors, swapped, collective.behind)
+        *received, numbers = self._by_horovod(tensors, swapped, collective.behind)
         return received, numbers
+
+    def _by_horovod(
+        self, tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]], behind: bool = False
+    ) -> list[tf.Tensor]:
+        """Exchanges tensors when all of them are ready, between the meter's two operations. `behind`: see `Collective`."""
+        self.calls_horovod = True
+        operations = library("hfdt").ops
+        exchanged = exchange(operations.fdt_exchange_begin(values=tensors, behind=behind))
+        return list(operations.fdt_exchange_end(values=exchanged, behind=behind))
 
     def _may_meet(self, collective: Collective) -> bool:
         return not collective.inside and not (collective.gradients and (self._rounded or not self.on_cpu))
@@ -184,15 +196,6 @@ def _cut_up(tensor: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     return [tf.reshape(piece, [-1]) for piece in tf.split(tensor, list(sizes), 0)]
 
 
-def _metered(
-    tensors: Sequence[tf.Tensor], exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]], behind: bool = False
-) -> list[tf.Tensor]:
-    """Exchanges tensors when all of them are ready, between the meter's two operations. `behind`: see `Collective`."""
-    operations = library("hfdt").ops
-    exchanged = exchange(operations.fdt_exchange_begin(values=tensors, behind=behind))
-    return list(operations.fdt_exchange_end(values=exchanged, behind=behind))
-
-
 def _grouped(name: str, tensors: Sequence[tf.Tensor], combine: Combine = Combine.SUM) -> list[tf.Tensor]:
     """Reduces tensors over the ranks by sum, maximum or minimum; tensors of the same type share one all-reduce."""
     operation = {Combine.SUM: hvd.Sum, Combine.MAX: hvd.Max, Combine.MIN: hvd.Min}[combine]
@@ -226,25 +229,31 @@ def sum_over_ranks(name: str, arrays: Sequence[np.ndarray], mesh: Mesh | None) -
         given = [tf.convert_to_tensor(array) for array in arrays]
     if sum(array.nbytes for array in arrays) <= mesh.max_bytes:
         return [tensor.numpy() for tensor in mesh.reduce(given, Combine.SUM, in_step=False)]
-    summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
+    with background_thread.at_work():
+        summed = _grouped(name, [encode(tensor, Combine.SUM) for tensor in given])
     return [decode(tensor, like.dtype, Combine.SUM).numpy() for tensor, like in zip(summed, given, strict=True)]
 
 
 def from_first_rank(name: str, number: int) -> int:
     """Returns rank 0's number on every rank."""
-    return number if _is_alone() else int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
+    if _is_alone():
+        return number
+    with background_thread.at_work():
+        return int(hvd.broadcast(tf.constant(number, tf.int64), 0, name=name))
 
 
 def of_first_rank(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns rank 0's arrays on every rank; every rank calls it with the same shapes."""
     given = [tf.convert_to_tensor(array) for array in arrays]
-    sent = [hvd.broadcast(encode(tensor), 0, name=f"{name}_{i}") for i, tensor in enumerate(given)]
+    with background_thread.at_work():
+        sent = [hvd.broadcast(encode(tensor), 0, name=f"{name}_{i}") for i, tensor in enumerate(given)]
     return [decode(tensor, like.dtype).numpy() for tensor, like in zip(sent, given, strict=True)]
 
 
 def put_together(name: str, part: tf.Tensor) -> np.ndarray:
     """Returns the entries along dimension 0 of all ranks, in the order of ranks; every rank calls it."""
-    gathered: np.ndarray = decode(hvd.allgather(encode(part), name=name), part.dtype).numpy()
+    with background_thread.at_work():
+        gathered: np.ndarray = decode(hvd.allgather(encode(part), name=name), part.dtype).numpy()
     return gathered
 
 
@@ -259,6 +268,7 @@ def gather(name: str, row: np.ndarray, mesh: Mesh) -> np.ndarray:
     with tf.device("/cpu:0"):
         # Horovod has no unsigned 64-bit type; the bits are the same.
         given = tf.constant(row.view(np.int64)[None])
-    small = row.nbytes <= mesh.max_bytes
-    gathered = mesh.gather(given, mesh.num_ranks, in_step=False) if small else hvd.allgather(given, name=name)
-    return np.asarray(gathered).view(np.uint64)
+    if row.nbytes <= mesh.max_bytes:
+        return np.asarray(mesh.gather(given, mesh.num_ranks, in_step=False)).view(np.uint64)
+    with background_thread.at_work():
+        return np.asarray(hvd.allgather(given, name=name)).view(np.uint64)

@@ -26,6 +26,7 @@ class StepLoop:
         """
         self._step: Step | None = step
         self._has_run = False
+        self._constants = _Constants()
         self._outputs = [output.tensor for output in loaded.source.outputs]
         specs = [tf.TensorSpec(_any_length(shape_of(t)), t.dtype) for t in loaded.source.batch]
         self._function = tf.function(
@@ -41,9 +42,8 @@ class StepLoop:
         self._step = None
 
     @functools.cached_property
-    def _traced(self) -> Any:
-        # Called past the lookup by the arguments' types, which takes as long as a small step.
-        return self._function.get_concrete_function()
+    def _traced(self) -> "_Flat":
+        return _Flat(self._function)
 
     def run(self, arrays: Sequence[tf.Tensor], rows: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
         """Runs one step for each line of `rows`.
@@ -56,9 +56,7 @@ class StepLoop:
         Returns:
             The last step's outputs.
         """
-        with tf.device("/cpu:0"):
-            given = tf.constant(rows, tf.int64), tf.constant(numbers, tf.int64)
-        outputs = [as_array(output) for output in self._traced(list(arrays), *given)]
+        outputs = self._traced([*arrays, *self._constants.of(rows, numbers)])
         self._has_run = _trimmed(self._has_run)
         return outputs
 
@@ -100,9 +98,8 @@ class PackedLoop:
         self._step = None
 
     @functools.cached_property
-    def _traced(self) -> Any:
-        # Called past the lookup by the arguments' types, which takes as long as a small step.
-        return self._function.get_concrete_function()
+    def _traced(self) -> "_Flat":
+        return _Flat(self._function)
 
     def run(self, batches: Sequence[Sequence[np.ndarray]], numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs one step for each batch.
@@ -118,9 +115,8 @@ class PackedLoop:
         flat = [np.concatenate([array.reshape(-1) for array in arrays]) for arrays in inputs]
         shapes = [np.array([array.shape for array in arrays], np.int64) for arrays in inputs]
         with tf.device("/cpu:0"):
-            given = [tf.constant(array) for array in flat], [tf.constant(each) for each in shapes]
-            of_sizes = tf.constant(np.stack(numbers), tf.int64)
-        outputs = [as_array(output) for output in self._traced(*given, of_sizes)]
+            given = [tf.constant(array) for array in (*flat, *shapes, np.stack(numbers))]
+        outputs = self._traced(given)
         self._has_run = _trimmed(self._has_run)
         return outputs
 
@@ -143,6 +139,37 @@ class PackedLoop:
             return make(arrays, rows, of_sizes)
 
         return _repeated(step, tf.shape(numbers)[0], self._outputs)
+
+
+class _Flat:
+    """A tf.function with one trace, called past TensorFlow's look at its arguments, which takes as long as a small step."""
+
+    def __init__(self, function: Any) -> None:
+        self._traced = function.get_concrete_function()
+        self._captured = list(self._traced.captured_inputs)
+
+    def __call__(self, given: list[tf.Tensor]) -> list[np.ndarray]:
+        """Calls it with all of its tensors, in order; returns its outputs."""
+        return [as_array(output) for output in self._traced._call_flat(given, self._captured)]
+
+
+class _Constants:
+    """Tensors of row numbers and sizes. Steps that are given their own arrays have the same ones each time."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[bytes, tuple[int, ...], tf.Tensor]] = []
+
+    def of(self, *arrays: np.ndarray) -> list[tf.Tensor]:
+        """Returns tensors of arrays of int64."""
+        self._known = [self._same(place, array) for place, array in enumerate(arrays)]
+        return [tensor for _, _, tensor in self._known]
+
+    def _same(self, place: int, array: np.ndarray) -> tuple[bytes, tuple[int, ...], tf.Tensor]:
+        content = array.tobytes()
+        if place < len(self._known) and self._known[place][:2] == (content, array.shape):
+            return self._known[place]
+        with tf.device("/cpu:0"):
+            return content, array.shape, tf.constant(array, tf.int64)
 
 
 def _trimmed(before: bool) -> bool:

@@ -1,5 +1,6 @@
 """Implements the synchronous runtime: N ranks run every step together, each on its part of the batch."""
 
+import contextlib
 import os
 import random
 import time
@@ -111,7 +112,6 @@ class HorovodEngine:
             raise WorkerError(f"Horovod found {self._size} ranks, the job has {assignment.num_workers}.")
         self._mesh = Mesh(self._rank, self._size, assignment.environment[ADDRESS], rendezvous)
 
-    @background_thread.at_work()
     def load(self, program: int, step_program: program_pb2.StepProgram) -> None:
         """Imports the step."""
         if not computation.is_compiled(step_program.computation) and not tf.config.get_visible_devices("GPU"):
@@ -173,7 +173,6 @@ class HorovodEngine:
         for i, pieces in state_values(self._blobs, loaded.source, state, own):
             assign(loaded.variables[i], pieces if i in own else [self._part(program, i, joined(pieces))])
 
-    @background_thread.at_work()
     def move(self, program: int, variables: Sequence[int], source: int, source_variables: Sequence[int]) -> None:
         """Sets variables to another program's values; whole variables are copied on the device."""
         target, giving = self._programs[program], self._programs[source]
@@ -198,7 +197,6 @@ class HorovodEngine:
             return value[start : start + count]
         return np.zeros_like(value) if index in self._divided[program].in_part and self._rank > 0 else value
 
-    @background_thread.at_work()
     def run(self, program: int, batches: Sequence[Batch], deliver: Deliver | None) -> None:
         """Runs the steps: several in one graph loop where possible, each in its own call if `deliver` wants outputs."""
         started, made = time.perf_counter(), 0
@@ -237,11 +235,12 @@ class HorovodEngine:
         assert own is not None
         taken = [batch.read(own) if isinstance(batch, ReadBatch) else batch for batch in batches]
         first = taken[0]
-        if isinstance(loop, StepLoop):
-            self._last[program] = loop.run(first.source.arrays, np.stack([batch.rows for batch in taken]), numbers)
-        else:
-            others = [divided.loop(batch.shapes)[1] for batch in taken[1:]]
-            self._last[program] = loop.run([batch.values() for batch in taken], [numbers, *others])
+        with background_thread.at_work() if divided.calls_horovod else contextlib.nullcontext():
+            if isinstance(loop, StepLoop):
+                self._last[program] = loop.run(first.source.arrays, np.stack([batch.rows for batch in taken]), numbers)
+            else:
+                others = [divided.loop(batch.shapes)[1] for batch in taken[1:]]
+                self._last[program] = loop.run([batch.values() for batch in taken], [numbers, *others])
         source = self._programs[program].source
         # A test step trains on no rows.
         if source.holes:
@@ -249,7 +248,6 @@ class HorovodEngine:
             samples = (shares(num_samples(source, batch.shapes), self._size)[self._rank] for batch in batches)
             self._usage.samples += sum(samples)
 
-    @background_thread.at_work()
     def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> job_pb2.Drained:
         """Returns the combined state of all ranks."""
         loaded = self._programs[program]

@@ -11,6 +11,8 @@ from fdt.base.worker_bounds import UNBOUNDED, Bounds
 
 # The file, in the directory of a run's own pool, with the address on which the pool listens.
 ADDRESS = "address"
+# The folder, in a pool's or host's directory, that holds a folder for each worker.
+WORKERS = "workers"
 # Sets `--no-walls` for every pool of this machine, including a run's own pool.
 NO_WALLS = "FDT_NO_WALLS"
 # Values of an environment variable that switch an option off.
@@ -221,8 +223,9 @@ class ServeConfig:
     walls: bool = True
     # Folders of data sets, absolute: workers read files in them that the client has, too.
     data: tuple[Path, ...] = ()
-    # Whether workers read every file that a client names and the user who runs the pool may read: a run's own pool.
-    reads_all: bool = False
+    # Whether it is a run's own pool, on the machine of its one client and of the same user: workers read every file that the
+    # client names and this user may read, and the client may connect to them.
+    of_one_run: bool = False
     # How much of the machine each worker process may take.
     bounds: Bounds = UNBOUNDED
     # Operations that programs may hold besides those of `fdt.program.operations`.

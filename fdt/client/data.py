@@ -17,7 +17,6 @@ from fdt.errors import UnsupportedError, WorkerError
 from fdt.program.element import Element
 from fdt.program.row_function import RowFiles, packed_texts
 from fdt.program.row_reader import RowReader, reader_here
-from fdt.program.step_program import tensor_spec
 from fdt.v1 import job_pb2, program_pb2
 
 
@@ -301,7 +300,13 @@ def raw(array: np.ndarray) -> Any:
 
 def full_spec(array: np.ndarray) -> Any:
     """Returns the description of an array, its whole shape included."""
-    return tensor_spec(tf.TensorSpec(array.shape, tf.dtypes.as_dtype(array.dtype), name="array"))
+    return program_pb2.Tensor(name="array", dtype=_name_of(array.dtype), shape=array.shape)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype) -> str:
+    name: str = tf.dtypes.as_dtype(dtype).name
+    return name
 
 
 def is_numbers(leaf: Any) -> bool:

@@ -81,8 +81,8 @@ class EmbeddedPool:
             max_jobs=1,
             token=self.token,
             walls=not walls_are_off(),
-            # It serves the script alone, which reads these files itself; other hosts may have other ones.
-            reads_all=placing is None,
+            # Other hosts may have other files, and their workers other folders.
+            of_one_run=placing is None,
             bounds=bounds,
             admitted=admitted,
             timing=timing,

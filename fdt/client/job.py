@@ -34,6 +34,8 @@ _CHUNK_S = 0.02
 _STREAM_BYTES = 64 << 20
 # Bytes of steps' results that may wait for the client.
 _RESULTS_BYTES = 256 << 20
+# States up to this size may come past the pool.
+_SMALL_BYTES = 32 << 10
 # Seconds between messages with numbers for the pool's page; the count of numbers in one, and the length of their names.
 _SHOWN_S, _SHOWN_NAMES, _SHOWN_NAME = 0.5, 8, 64
 
@@ -115,7 +117,7 @@ class Job:
             for unused in self._programs.unused():
                 self._stream.send(job_pb2.Instruction(forget=job_pb2.ForgetProgram(program=unused)))
             self._upload([(ref, content)])
-            number = self._programs.add(ref.digest)
+            number = self._programs.add(ref.digest, program)
             self._stream.send(job_pb2.Instruction(load=job_pb2.LoadProgram(program=number, blob=ref)), [[content]])
         self._programs.use(number, user)
         return number
@@ -201,7 +203,8 @@ class Job:
             payload.CopyFrom(self._payload(pieces))
             if payload.HasField("blob"):
                 contents.append(pieces)
-        self._stream.send(job_pb2.Instruction(assign=job_pb2.AssignState(program=program, state=state)), contents)
+        assign = job_pb2.AssignState(program=program, state=state)
+        self._stream.send(job_pb2.Instruction(assign=assign), contents, is_small=not contents)
 
     def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:
         """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
@@ -304,7 +307,7 @@ class Job:
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
-            self._stream.send(job_pb2.Instruction(run=run), large)
+            self._stream.send(job_pb2.Instruction(run=run), large, is_small=not large)
 
     def _batch(self, indices: bytes) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
@@ -327,7 +330,7 @@ class Job:
             run.chunk.CopyFrom(chunk.within(blob))
             contents.append(pieces)
         self._flow.sent += len(chunk)
-        self._stream.send(job_pb2.Instruction(run=run), contents)
+        self._stream.send(job_pb2.Instruction(run=run), contents, is_small=not contents)
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 
     @property
@@ -354,12 +357,15 @@ class Job:
         """Copies, on all workers, variables of another program to as many variables of this one."""
         self._flush()
         move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
-        self._stream.send(job_pb2.Instruction(move=move))
+        self._stream.send(job_pb2.Instruction(move=move), is_small=True)
 
     def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
         """Requests state as it is after all steps so far; with `variables`, of WHAT_ALL these variables only."""
         self._flush()
-        return Drain(self._stream, self._stream.drain(program, what, variables))
+        # All state of a program is an account, too, of which the pool is told.
+        is_part = bool(variables) or what != job_pb2.Drain.WHAT_ALL
+        is_small = is_part and self._programs.state_bytes(program, variables) <= _SMALL_BYTES
+        return Drain(self._stream, self._stream.drain(program, what, variables, is_small))
 
     def drain(self, program: int, what: "job_pb2.Drain.What") -> Answer:
         """Waits for state."""

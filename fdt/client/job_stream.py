@@ -16,10 +16,11 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from fdt.base.config import Timing
+from fdt.base.config import WORKERS, Timing
 from fdt.base.failure import as_error
 from fdt.base.progress_line import WAITING
 from fdt.base.usage import added
+from fdt.client.direct import Direct
 from fdt.client.faults import Faults
 from fdt.client.recovery import Recovery
 from fdt.client.report import say
@@ -81,6 +82,8 @@ class JobStream:
         self._address = address
         self._channel = channel
         self._outgoing: _Outgoing = queue.SimpleQueue()
+        # Past the control process of a run's own pool.
+        self._direct = Direct(blobs.directory.parent / WORKERS) if isinstance(blobs, SharedStore) else None
         self._is_closing = False
         # Held while an instruction is sent and logged, so that workers and log have the same order.
         self._order = threading.RLock()
@@ -94,6 +97,8 @@ class JobStream:
         self.usage: list[job_pb2.WorkerUsage] = []
         self.faults, self.step_times = Faults(), StepTimes()
         self._changed = threading.Condition()
+        # How often there was something new for who waits.
+        self._news = 0
         self._error: FdtError | None = None
         self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
@@ -124,12 +129,15 @@ class JobStream:
     def _train(self) -> grpc.Call:
         return job_pb2_grpc.JobsStub(self._channel).Train(_until_none(self._outgoing), wait_for_ready=True)
 
-    def send(self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]] = ()) -> None:
+    def send(
+        self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]] = (), is_small: bool = False
+    ) -> None:
         """Queues an instruction.
 
         Args:
             instruction: The instruction.
             contents: Contents of the blobs that it names, in order; each in pieces, which must not change.
+            is_small: Whether it may go past the pool, if there is a way, and so may its answer.
 
         Raises:
             FdtError: The job has failed.
@@ -140,7 +148,19 @@ class JobStream:
             if instruction.WhichOneof("kind") == "load":
                 self._loads += 1
                 self._steps_before = self.step_times.done
+            self._put(instruction, is_small)
+
+    def _put(self, instruction: job_pb2.Instruction, is_small: bool = False) -> None:
+        if self._direct is None:
             self._outgoing.put(instruction)
+        elif not (is_small and self._sent_directly(instruction)):
+            self._outgoing.put(self._direct.numbered(instruction))
+
+    def _sent_directly(self, instruction: job_pb2.Instruction) -> bool:
+        assert self._direct is not None
+        if instruction.HasField("drain"):
+            return self._direct.ask(instruction.drain, self.check)
+        return self._direct.send(instruction, self.check)
 
     def show(self, shown: job_pb2.Shown) -> None:
         """Sends the pool the numbers that the script was shown; workers and a job that replaces this one do not get them."""
@@ -148,7 +168,9 @@ class JobStream:
             self._outgoing.put(job_pb2.Instruction(shown=shown))
 
     def keep_up(self) -> None:
-        """Requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
+        """Takes what has come, and requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
+        if self._direct is not None:
+            self._direct.take(0.0, self._handle_direct)
         self._forget_unwanted()
         if self._recovery.is_due:
             with self._order:
@@ -183,7 +205,7 @@ class JobStream:
 
     def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
         for question in questions:
-            self._outgoing.put(question)
+            self._put(question)
 
     def check(self) -> None:
         """Raises the job's error, if it has one."""
@@ -211,11 +233,13 @@ class JobStream:
         if self.step_times.done < steps:
             self._wait(lambda: self.step_times.done >= steps, f"step {steps}")
 
-    def drain(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> int:
-        """Requests state; returns a serial number for `answer`."""
+    def drain(
+        self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = (), is_small: bool = False
+    ) -> int:
+        """Requests state; returns a serial number for `answer`. See `send`."""
         with self._order:
             drain = job_pb2.Drain(program=program, what=what, serial=next(self._serials), variables=variables)
-            self.send(job_pb2.Instruction(drain=drain))
+            self.send(job_pb2.Instruction(drain=drain), is_small=is_small)
         return drain.serial
 
     def has_drained(self, serial: int) -> bool:
@@ -323,11 +347,35 @@ class JobStream:
                 if self._ended:
                     raise JobError(f"The pool at {self._address} ended the job before {what} had come.")
                 # Waking now and then lets Ctrl-C through.
-                self._changed.wait(1.0)
+                self._pause(1.0)
                 if deadline is not None and time.monotonic() > deadline:
                     raise WorkerError(
                         f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`."
                     )
+
+    def _pause(self, limit_s: float) -> None:
+        """Waits, with `_changed` in hand, until there may be something new; takes what comes directly, unless another does."""
+        if self._direct is None or not self._direct.is_connected:
+            self._changed.wait(limit_s)
+            return
+        known = self._news
+        self._changed.release()
+        try:
+            has_taken = self._direct.take(limit_s, self._handle_direct)
+        finally:
+            self._changed.acquire()
+        if has_taken:
+            # Another thread may wait to take what comes next.
+            self._changed.notify_all()
+        elif self._news == known:
+            self._changed.wait(limit_s)
+
+    def _tell(self) -> None:
+        """Wakes who waits, with `_changed` in hand."""
+        self._news += 1
+        self._changed.notify_all()
+        if self._direct is not None:
+            self._direct.wake()
 
     @property
     def _is_new(self) -> bool:
@@ -354,7 +402,7 @@ class JobStream:
         with self._changed:
             self._error = self._error or (error and self.faults.explained(error))
             self._ended = True
-            self._changed.notify_all()
+            self._tell()
         self._outgoing.put(None)
 
     def _followed(self) -> FdtError | None:
@@ -382,6 +430,10 @@ class JobStream:
             if self._reason is not None:
                 return self._reason
             return broken or statuses.from_rpc_error(failure, self._address)
+        finally:
+            if self._direct is not None:
+                with self._order:
+                    self._direct.end(self._handle_direct)
         return broken
 
     def _handled(self, event: job_pb2.Event) -> FdtError | None:
@@ -417,7 +469,7 @@ class JobStream:
             self._recovery.lost()
         with self._changed:
             is_lost = self.faults.lost(error, self.step_times.done, asked=asked)
-            self._changed.notify_all()
+            self._tell()
         return is_lost
 
     def _begun_before(self, error: StepError) -> FdtError | None:
@@ -444,7 +496,7 @@ class JobStream:
             for step, result in list(self._results.items()):
                 if step >= first and result.outputs is None:
                     result.error = error
-            self._changed.notify_all()
+            self._tell()
         return failure
 
     def _begun_again(self, error: FdtError, alone: bool = False) -> FdtError | None:
@@ -460,18 +512,23 @@ class JobStream:
         with self._order:
             self._call.cancel()
             self._outgoing.put(None)
+            if self._direct is not None:
+                self._direct.begin()
             self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
             # Every other time without snapshots in between: workers that die of a snapshot get further then.
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
                 for instruction in self._recovery.again(error, on_the_way, alone):
-                    self._outgoing.put(instruction)
+                    self._put(instruction)
             except FdtError as failure:
                 return failure
             self._call = self._train()
         return None
 
-    def _handle(self, event: job_pb2.Event) -> None:
+    def _handle_direct(self, event: job_pb2.Event) -> None:
+        self._handle(event, is_direct=True)
+
+    def _handle(self, event: job_pb2.Event, is_direct: bool = False) -> None:
         kind = event.WhichOneof("kind")
         if kind == "queued":
             self._tell_queued(event.queued)
@@ -485,6 +542,8 @@ class JobStream:
         with self._changed:
             # Workers answer as soon as they have joined; the pool's event for that may arrive after their first answer.
             self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
+            if kind == "started" and self._direct is not None:
+                self._direct.connect(event.started.processes)
             if kind == "loaded":
                 self._loaded += 1
                 self.faults.loaded(self._recovery.steps)
@@ -502,11 +561,11 @@ class JobStream:
                 self._look_at(event.bound)
             elif kind == "drained":
                 self._heard(event.drained.steps)
-                self._take(event.drained)
+                self._take(event.drained, may_be_snapshot=not is_direct)
             elif kind == "closed":
                 self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
                 self._closed = event.closed.remaining == 0
-            self._changed.notify_all()
+            self._tell()
 
     def _look_at(self, bound: job_pb2.Bound) -> None:
         """Records whether the workers can read a data set.
@@ -520,11 +579,11 @@ class JobStream:
             )
         self._missing.setdefault(bound.data, bound.missing)
 
-    def _take(self, drained: job_pb2.Drained) -> None:
+    def _take(self, drained: job_pb2.Drained, may_be_snapshot: bool) -> None:
         """Handles the answer to a drain: the client's own, or a part of a snapshot."""
         if drained.workers:
             self.usage = added(self._used_before, drained.workers)
-        unneeded = self._recovery.take(drained)
+        unneeded = self._recovery.take(drained) if may_be_snapshot else None
         if unneeded is None:
             self._drained[drained.serial] = drained
         elif unneeded:

@@ -86,7 +86,7 @@ class OwnHost(Host):
         self._launchers, self._processes, self._store, self._logs = launchers, processes, store, logs
         self._socket, self._timing = socket, config.timing
         # What workers may read besides the store.
-        self._data, self._reads_all = config.data, config.reads_all
+        self._data, self._of_one_run = config.data, config.of_one_run
         self.label, self.unisolated = "the pool's own machine", network_wall()
         several_hosts = config.network is not None
         # Networks by mode.
@@ -112,11 +112,20 @@ class OwnHost(Host):
         store = str(self._store.directory)
         folder = str(self._processes.folder(worker))
         data = tuple(map(str, self._data))
-        config = WorkerConfig(self._socket, worker, store, folder, self._timing, data=data, reads_all=self._reads_all)
+        config = WorkerConfig(self._socket, worker, store, folder, self._timing, data=data, reads_all=self._of_one_run)
         engine, log = self._launchers[mode].engine, self._logs / f"{worker}.log"
-        folders = (Path("/"),) if self._reads_all else self._data
+        folders = (Path("/"),) if self._of_one_run else self._data
         secret, reads = self.worker_keys.issue(worker), (self._store.directory, *folders)
-        self._processes.start(worker, engine, self.networks[mode], config.environment(), secret, log, reads=reads)
+        self._processes.start(
+            worker,
+            engine,
+            self.networks[mode],
+            config.environment(),
+            secret,
+            log,
+            reads=reads,
+            direct=self._of_one_run,
+        )
 
     def terminate(self, worker: str) -> None:
         self._processes.terminate(worker)

@@ -80,8 +80,10 @@ class JobStreams:
 
     def tell_started(self, do: events.TellStarted) -> None:
         """Tells a client that all workers have joined."""
-        num_workers = self._streams[do.job].opening.num_workers
-        self.tell(do.job, started=job_pb2.Started(job=do.job, num_workers=num_workers, versions=versions()))
+        stream = self._streams[do.job]
+        started = job_pb2.Started(job=do.job, num_workers=stream.opening.num_workers, versions=versions())
+        started.processes.extend(stream.relay.processes)
+        self.tell(do.job, started=started)
 
     def tell_leaving(self, do: events.TellLeaving) -> None:
         """Tells a client that the pool goes down."""

@@ -1,7 +1,6 @@
 """Passes serialised messages between a job's client and its workers, and combines the workers' answers into one."""
 
 import collections
-import dataclasses
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
@@ -11,6 +10,7 @@ from fdt.errors import CapacityError, ProtocolError
 from fdt.pool.access import Caller
 from fdt.transport import wire
 from fdt.transport.blobs import payloads_of
+from fdt.transport.drained import Answers
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 # The fields of WorkerInstruction and WorkerEvent that hold an Instruction and an Event.
@@ -136,47 +136,6 @@ def blobs_of(event: job_pb2.Event) -> list[blobs_pb2.BlobRef]:
     return [payload.blob for payload in payloads if payload.HasField("blob")]
 
 
-def only_rows(drained: job_pb2.Drained) -> None:
-    """Leaves of an answer what a worker other than rank 0 may add to rank 0's: its account, and its rows of variables."""
-    drained.ClearField("outputs")
-    drained.state.ClearField("variables")
-    drained.state.ClearField("payload")
-
-
-@dataclasses.dataclass
-class _Answer:
-    """What workers have answered to a drain so far.
-
-    Attributes:
-        drained: Rank 0's answer.
-        usage: Accounts of workers.
-        rows: By rank, rows of variables.
-        count: How many workers have answered.
-    """
-
-    drained: job_pb2.Drained | None = None
-    usage: list[job_pb2.WorkerUsage] = dataclasses.field(default_factory=list)
-    rows: dict[int, job_pb2.Rows] = dataclasses.field(default_factory=dict)
-    count: int = 0
-
-    def add(self, rank: int, drained: job_pb2.Drained) -> None:
-        """Adds a worker's answer."""
-        self.count += 1
-        self.usage.extend(drained.workers)
-        if drained.state.rows:
-            self.rows[rank] = drained.state.rows[0]
-        if rank == 0:
-            self.drained = drained
-
-    def event(self) -> job_pb2.Event:
-        """Returns the answer of all."""
-        answer = job_pb2.Event(drained=self.drained)
-        del answer.drained.workers[:], answer.drained.state.rows[:]
-        answer.drained.workers.extend(sorted(self.usage, key=lambda worker: worker.rank))
-        answer.drained.state.rows.extend(self.rows[rank] for rank in sorted(self.rows))
-        return answer
-
-
 class JobRelay:
     """Connects the streams of one job's client and workers."""
 
@@ -201,12 +160,14 @@ class JobRelay:
         # Set when the client sent an invalid message: its stream ends with this error.
         self.malformed: ProtocolError | None = None
         self.steps = 0
+        # The names of the processes to which the client may speak directly.
+        self.processes: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._workers: tuple[Outbox, ...] = ()
         self._ended = False
         self._early: list[bytes] = []
         self._loaded: dict[int, int] = {}
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, Answers] = {}
         self._num_closed = 0
         # By data set, how many workers have looked at its files, and what the first one lacks.
         self._bound: dict[int, tuple[int, str]] = {}
@@ -338,7 +299,7 @@ class JobRelay:
         with self._lock:
             if serial not in self._arriving:
                 raise ProtocolError(f"A worker answered a drain that is not pending. Received: serial={serial}")
-            given = self._answers.setdefault(serial, _Answer())
+            given = self._answers.setdefault(serial, Answers())
             given.add(rank, event.drained)
             if rank == 0:
                 self.steps = max(self.steps, event.drained.steps)

@@ -303,7 +303,7 @@ class Supervisor:
     @property
     def reads_files(self) -> bool:
         """Whether workers may read files that a client names: those of a host that joined know which folders it lists."""
-        return self._config.reads_all or bool(self._config.data) or self._config.network is not None
+        return self._config.of_one_run or bool(self._config.data) or self._config.network is not None
 
     @property
     def is_leaving(self) -> bool:
@@ -468,6 +468,7 @@ class Supervisor:
             return
         for link, assignment in zip(links, assignments, strict=True):
             link.outbox.put(assignment)
+        stream.relay.processes = tuple(do.workers) if self._config.of_one_run else ()
         stream.relay.assign([link.outbox for link in links])
 
     def _end_job(self, do: events.EndJob) -> None:

@@ -189,7 +189,12 @@ def shape_of(spec: program_pb2.Tensor) -> tf.TensorShape:
 
 def dtype_of(spec: program_pb2.Tensor) -> np.dtype:
     """Returns a description's NumPy type (bfloat16 and float8 included)."""
-    return np.dtype(tf.dtypes.as_dtype(spec.dtype).as_numpy_dtype)
+    return _numpy_type(spec.dtype)
+
+
+@functools.cache
+def _numpy_type(name: str) -> np.dtype:
+    return np.dtype(tf.dtypes.as_dtype(name).as_numpy_dtype)
 
 
 @dataclasses.dataclass

@@ -35,10 +35,13 @@ class SharedStore:
     """A client's transfers if the pool is its child process: the client itself writes and maps the store's files.
 
     The methods are those of `BlobClient`.
+
+    Attributes:
+        directory: The store's.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._store = BlobStore(directory)
+        self.directory, self._store = directory, BlobStore(directory)
 
     def find_missing(self, refs: Sequence[blobs_pb2.BlobRef]) -> list[blobs_pb2.BlobRef]:
         """Returns the blobs that the store does not hold."""

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Instruction(_message.Message):
-    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "move", "fetched", "forget", "shown")
+    __slots__ = ("open", "load", "bind", "assign", "run", "drain", "close", "move", "fetched", "forget", "shown", "number")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BIND_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class Instruction(_message.Message):
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     SHOWN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     open: OpenJob
     load: LoadProgram
     bind: BindData
@@ -32,7 +33,8 @@ class Instruction(_message.Message):
     fetched: Fetched
     forget: ForgetProgram
     shown: Shown
-    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., forget: _Optional[_Union[ForgetProgram, _Mapping]] = ..., shown: _Optional[_Union[Shown, _Mapping]] = ...) -> None: ...
+    number: int
+    def __init__(self, open: _Optional[_Union[OpenJob, _Mapping]] = ..., load: _Optional[_Union[LoadProgram, _Mapping]] = ..., bind: _Optional[_Union[BindData, _Mapping]] = ..., assign: _Optional[_Union[AssignState, _Mapping]] = ..., run: _Optional[_Union[RunSteps, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., close: _Optional[_Union[CloseJob, _Mapping]] = ..., move: _Optional[_Union[MoveState, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., forget: _Optional[_Union[ForgetProgram, _Mapping]] = ..., shown: _Optional[_Union[Shown, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class OpenJob(_message.Message):
     __slots__ = ("mode", "num_workers", "script", "versions", "options", "session", "least_workers")
@@ -218,7 +220,7 @@ class Fetched(_message.Message):
     def __init__(self, blobs: _Optional[_Iterable[_Union[_blobs_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
-    __slots__ = ("program", "what", "serial", "variables", "keep")
+    __slots__ = ("program", "what", "serial", "variables", "keep", "direct")
     class What(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WHAT_UNSPECIFIED: _ClassVar[Drain.What]
@@ -234,12 +236,14 @@ class Drain(_message.Message):
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
     program: int
     what: Drain.What
     serial: int
     variables: _containers.RepeatedScalarFieldContainer[int]
     keep: bool
-    def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ..., keep: bool = ...) -> None: ...
+    direct: bool
+    def __init__(self, program: _Optional[int] = ..., what: _Optional[_Union[Drain.What, str]] = ..., serial: _Optional[int] = ..., variables: _Optional[_Iterable[int]] = ..., keep: bool = ..., direct: bool = ...) -> None: ...
 
 class Shown(_message.Message):
     __slots__ = ("values",)
@@ -317,14 +321,16 @@ class Queued(_message.Message):
     def __init__(self, position: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("job", "num_workers", "versions")
+    __slots__ = ("job", "num_workers", "versions", "processes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     job: str
     num_workers: int
     versions: _program_pb2.Versions
-    def __init__(self, job: _Optional[str] = ..., num_workers: _Optional[int] = ..., versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ...) -> None: ...
+    processes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., num_workers: _Optional[int] = ..., versions: _Optional[_Union[_program_pb2.Versions, _Mapping]] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Loaded(_message.Message):
     __slots__ = ("program",)

@@ -5,9 +5,10 @@ afterwards have it, and share its memory until they write to it.
 
 Requests are JSON messages on standard input, a socket that keeps their boundaries:
 
-- `{"start": name, "environment", "log", "reach", "walls", "bounds"}`: additions to the environment, the file for the worker's
-  output, what it may reach (`sandbox.Reach`), whether it is sandboxed, and its bounds (`worker_bounds.Bounds`). The message
-  carries a pipe with the worker's secret, which only the worker reads.
+- `{"start": name, "environment", "log", "reach", "walls", "bounds", "direct"}`: additions to the environment, the file for the
+  worker's output, what it may reach (`sandbox.Reach`), whether it is sandboxed, its bounds (`worker_bounds.Bounds`), and
+  whether the client may connect to it (`fdt.transport.direct`). The message carries a pipe with the worker's secret, which only
+  the worker reads.
 - `{"signal": number, "name"}`: the signal to send to a worker.
 
 Reports are JSON lines on standard output:
@@ -37,6 +38,7 @@ from fdt.base.gpus import has_gpu_devices
 from fdt.base.lifetime import die_with
 from fdt.base.sampler import keep_network
 from fdt.base.worker_bounds import LOOK_S, Bounds, Watch
+from fdt.transport.direct import Listener
 from fdt.worker import network_namespace, sandbox
 from fdt.worker.gateway import Gateway
 from fdt.worker.log_file import Log
@@ -166,10 +168,10 @@ class ForkServer:
         status = 1
         try:
             die_with(server)
-            gateway = self._become_worker(request, {secret, theirs.fileno()}, log.writer)
+            gateway, listener = self._become_worker(request, {secret, theirs.fileno()}, log.writer)
             # Once attached to the pool, the worker must connect to no other program.
             attached = sandbox.shut_door if request["walls"] else lambda: None
-            work(self._engine, secret, attached, gateway, theirs)
+            work(self._engine, secret, attached, gateway, theirs, listener)
             status = 0
         except BaseException:  # the child must never return into the server's loop
             sys.excepthook(*sys.exc_info())
@@ -182,7 +184,9 @@ class ForkServer:
         bounds, may_fork = Bounds(**request["bounds"]), has_gpu_devices() or not request["walls"]
         self._watches[pid] = Watch(pid, Path(request["reach"]["folder"]), bounds, may_fork=may_fork)
 
-    def _become_worker(self, request: dict[str, Any], kept: set[int], output: int) -> Gateway | None:
+    def _become_worker(
+        self, request: dict[str, Any], kept: set[int], output: int
+    ) -> tuple[Gateway | None, Listener | None]:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -204,15 +208,16 @@ class ForkServer:
         # If memory runs out, the kernel then kills a worker, not the pool or another program.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
-        # Entered last: the steps above need rights that a worker must not have.
         reach = sandbox.Reach.from_fields(request["reach"])
+        listener = _listener(reach.folder) if request["direct"] else None
+        # Entered last: the steps above need rights that a worker must not have.
         if request["walls"]:
             raised = sandbox.raise_walls(reach)
             for wall in raised.missing:
                 print(f"fdt worker: not walled in: {wall.name}: {wall.by}", file=sys.stderr, flush=True)
         else:
             sandbox.settle(reach.folder)
-        return gateway
+        return gateway, listener
 
     def _signal(self, name: str, number: int) -> None:
         for pid, worker in self._workers.items():
@@ -246,6 +251,15 @@ class ForkServer:
 
     def _tell(self, **message: object) -> None:
         print(json.dumps(message), flush=True)
+
+
+def _listener(folder: Path | None) -> Listener | None:
+    """Returns where the client may connect; None if it cannot, and then speaks to the pool alone."""
+    try:
+        return None if folder is None else Listener(folder)
+    except OSError as error:
+        print(f"fdt worker: the client cannot connect to it: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def _descriptors() -> set[int]:

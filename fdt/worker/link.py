@@ -1,7 +1,8 @@
-"""Connects a worker to its pool by a stream: receives instructions, sends events and heartbeats."""
+"""Connects a worker to its pool by a stream, and perhaps to its client: receives instructions, sends events and heartbeats."""
 
 import os
 import queue
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,26 +13,35 @@ import grpc
 
 from fdt.base.config import Credentials
 from fdt.base.sampler import Sampler, Series
+from fdt.errors import ProtocolError
 from fdt.transport import rpc, statuses
+from fdt.transport.direct import MAX_BYTES, Listener
 from fdt.v1 import job_pb2, worker_pb2
 from fdt.worker.gateway import Gateway
+from fdt.worker.inbox import Inbox
 from fdt.worker.worker_config import WorkerConfig
+
+# Seconds between two looks whether a client still is there, which has no room for an answer.
+_ROOM_S = 1.0
 
 
 class Link:
     """The stream to the pool. Any thread may send events; a thread of the link queues received instructions."""
 
-    def __init__(self, config: WorkerConfig, secret: int, gateway: Gateway | None = None) -> None:
+    def __init__(
+        self, config: WorkerConfig, secret: int, gateway: Gateway | None = None, listener: Listener | None = None
+    ) -> None:
         """Attaches to the pool.
 
         Args:
             config: The worker's settings.
             secret: The descriptor of a pipe, from which the secret is read and which is then closed.
             gateway: Connects this process to the pool if its network does not reach the pool; None if it does.
+            listener: See `Inbox`.
         """
         self._config = config
         self._outgoing: queue.SimpleQueue[worker_pb2.WorkerEvent | None] = queue.SimpleQueue()
-        self._incoming: queue.SimpleQueue[worker_pb2.WorkerInstruction | None] = queue.SimpleQueue()
+        self._incoming = Inbox(listener)
         self._stop = threading.Event()
         self.series = Series()
         # Called before each heartbeat, in its thread; returns the heartbeat's `idle_s`.
@@ -68,8 +78,28 @@ class Link:
         self._proof.token = key
 
     def send(self, event: worker_pb2.WorkerEvent) -> None:
-        """Queues an event."""
+        """Queues an event for the pool."""
         self._outgoing.put(event)
+
+    def send_directly(self, event: job_pb2.Event) -> bool:
+        """Sends an event past the pool; returns False if the client has no connection, or no room now. Main thread only."""
+        direct = self._incoming.direct
+        if direct is None:
+            return False
+        raw = event.SerializeToString()
+        return len(raw) <= MAX_BYTES and direct.send(raw)
+
+    def answer_directly(self, event: job_pb2.Event) -> None:
+        """Sends an event past the pool, and waits for room; does nothing if the client is gone. Main thread only.
+
+        Raises:
+            ProtocolError: The event is too large: the client should have asked by the pool.
+        """
+        raw = event.SerializeToString()
+        if len(raw) > MAX_BYTES:
+            raise ProtocolError(f"A direct answer has at most {MAX_BYTES} bytes. Asked for: {len(raw)} bytes")
+        while (direct := self._incoming.direct) is not None and not direct.send(raw):
+            select.select([], [direct], [], _ROOM_S)
 
     def receive(self, limit_s: float | None = None) -> worker_pb2.WorkerInstruction | None:
         """Returns the next instruction, or None at the end of the stream.
@@ -77,7 +107,7 @@ class Link:
         Raises:
             queue.Empty: Nothing came within `limit_s`.
         """
-        return self._incoming.get(timeout=limit_s) if limit_s else self._incoming.get(block=limit_s is None)
+        return self._incoming.get(limit_s)
 
     def close(self) -> None:
         """Ends the stream and the threads."""

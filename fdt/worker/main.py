@@ -26,6 +26,7 @@ from fdt.transport import wire
 from fdt.transport.blob_client import HostStore, WorkerBlobClient
 from fdt.transport.blob_store import BlobStore, WorkerStore
 from fdt.transport.blobs import Buffer, streamed_by
+from fdt.transport.direct import MAX_BYTES, Listener
 from fdt.v1 import job_pb2, program_pb2, worker_pb2
 from fdt.worker.assigned_variables import AssignedVariables
 from fdt.worker.gateway import Gateway
@@ -81,10 +82,11 @@ class Worker:
         self._stalled = False
         link.on_beat = self._look
         self._rank, self._num_threads = 0, 1
-        # Numbers of steps: given to the engine, made according to its last answer, and reported to the pool.
+        # Numbers of steps: given to the engine, made according to its last answer, and reported to the client, and to the pool.
         self._given = 0
         self._made = 0
         self._told, self._told_s = 0, 0.0
+        self._pool_told, self._pool_told_s = 0, 0.0
         self._wait_s = 0.0
         self._rate = 0.0
         # Numbers of the data sets that are bound.
@@ -171,6 +173,10 @@ class Worker:
             except queue.Empty:
                 self._tell_progress()
         self._tell_progress()
+        if self._rank == 0 and self._pool_told < self._told:
+            with contextlib.suppress(queue.Empty):
+                return self._link.receive(POLL_S)
+            self._tell_pool()
         return self._link.receive()
 
     def _steps_made(self) -> int:
@@ -181,7 +187,15 @@ class Worker:
         done = self._steps_made()
         if self._rank == 0 and done > self._told:
             self._told, self._told_s = done, time.monotonic()
-            self._send(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
+            directly = self._link.send_directly(job_pb2.Event(progress=job_pb2.Progress(steps=done)))
+            self._tell_pool(now=not directly)
+
+    def _tell_pool(self, now: bool = True) -> None:
+        """Reports the steps of which the client knows to the pool; every `POLL_S` only, if it need not be now."""
+        if not now and time.monotonic() - self._pool_told_s < POLL_S:
+            return
+        self._pool_told, self._pool_told_s = self._told, time.monotonic()
+        self._send(job_pb2.Event(progress=job_pb2.Progress(steps=self._told)))
 
     def _load(self, instruction: job_pb2.Instruction) -> None:
         load = instruction.load
@@ -321,7 +335,13 @@ class Worker:
             # With a step's results the client hears that it has been made.
             self._told = max(self._told, before + number + 1)
             results = job_pb2.Results(step=before + number, outputs=self._store.payload(outputs))
-            self._send(job_pb2.Event(results=results))
+            event = job_pb2.Event(results=results)
+            # The pool has to know of files that the client is to fetch.
+            if not results.outputs.HasField("blob") and self._link.send_directly(event):
+                self._tell_pool(now=False)
+            else:
+                self._pool_told = self._told
+                self._send(event)
 
     def _drain(self, instruction: job_pb2.Instruction) -> None:
         drain, began_s = instruction.drain, time.perf_counter()
@@ -335,7 +355,14 @@ class Worker:
         drained.seconds = drained.seconds or time.perf_counter() - began_s
         if drain.what == job_pb2.Drain.WHAT_ALL:
             drained.workers.extend(self._usage())
-        self._send(job_pb2.Event(drained=drained))
+        if drain.direct:
+            # The client has asked for little, and gets each worker's account where there is room.
+            if drained.ByteSize() > MAX_BYTES // 2:
+                drained.ClearField("workers")
+            self._link.answer_directly(job_pb2.Event(drained=drained))
+        else:
+            self._pool_told = max(self._pool_told, drained.steps)
+            self._send(job_pb2.Event(drained=drained))
 
     def _drained(self, drain: job_pb2.Drain) -> job_pb2.Drained:
         """Returns the requested state of all variables that have values."""
@@ -433,6 +460,7 @@ def work(
     attached: Callable[[], None] = lambda: None,
     gateway: Gateway | None = None,
     memories: socket.socket | None = None,
+    listener: Listener | None = None,
 ) -> None:
     """Runs a worker in this process, configured by its environment; returns when its job has ended.
 
@@ -442,6 +470,7 @@ def work(
         attached: See `Worker`.
         gateway: See `Worker`.
         memories: See `Worker`.
+        listener: Where the client may connect; None if it may not.
     """
     config = WorkerConfig.from_environment(os.environ)
     # A crash inside a library leaves the threads' stacks in the log.
@@ -451,7 +480,7 @@ def work(
     engine = engine_class()
     if gateway is not None:
         gateway.serve()
-    link = Link(config, secret, gateway)
+    link = Link(config, secret, gateway, listener)
     ready = worker_pb2.Ready(worker=config.name, pid=os.getpid(), tensorflow=_tensorflow_version())
     link.send(worker_pb2.WorkerEvent(ready=ready))
     link.start()

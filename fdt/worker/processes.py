@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fdt.base import interpreter
-from fdt.base.config import Timing
+from fdt.base.config import WORKERS, Timing
 from fdt.base.worker_bounds import UNBOUNDED, Bounds
 from fdt.errors import ProtocolError
 from fdt.worker.environment import passed
@@ -23,8 +23,6 @@ from fdt.worker.forkserver import BEAT, ENGINE, NETWORK, PARENT
 from fdt.worker.network_namespace import Network
 from fdt.worker.sandbox import Reach
 
-# The folder in a pool's directory that holds a folder for each worker.
-_FOLDERS = "workers"
 # How much of a log's end is searched for its last line.
 _TAIL_BYTES = 64 * 1024
 # The first line that `faulthandler` writes when a process crashes; the stacks follow, that of the crashed thread first.
@@ -78,7 +76,7 @@ class Processes:
         """
         if name in ("", ".", "..") or "/" in name:
             raise ProtocolError(f"A worker's name must be a folder's name. Received: worker={name[:100]!r}")
-        return self._directory / _FOLDERS / name
+        return self._directory / WORKERS / name
 
     def start(
         self,
@@ -91,6 +89,7 @@ class Processes:
         *,
         reads: tuple[Path, ...] = (),
         writes: tuple[Path, ...] = (),
+        direct: bool = False,
     ) -> None:
         """Starts a worker with an engine ("module:Class").
 
@@ -103,6 +102,7 @@ class Processes:
             log: The file for its output.
             reads: Files and folders that it may read.
             writes: Folders, besides its own, in which it may keep files.
+            direct: Whether whoever may enter its folder may connect to it; see `fdt.transport.direct`.
 
         Raises:
             OSError: The folder cannot be made, or the process not started.
@@ -119,6 +119,7 @@ class Processes:
             "reach": reach.fields(),
             "walls": self._walls,
             "bounds": self._bounds,
+            "direct": direct,
         }
         server.start(name, start, secret, log)
 

@@ -20,7 +20,7 @@ class WorkerConfig:
         tls_ca: Authority that signed the pool's certificate; None as for `fdt.base.config.Credentials`.
         joined: Whether this host joined the pool, so that its store fetches blobs from the pool.
         data: Folders of data sets that it reads.
-        reads_all: Whether it reads the files that the client names; see `fdt.base.config.ServeConfig`.
+        reads_all: Whether it reads all files that the client names; see `fdt.base.config.ServeConfig`.
     """
 
     pool: str

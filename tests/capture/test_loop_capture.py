@@ -46,23 +46,23 @@ def test_arguments() -> None:
         pass
 
     model = object()
-    arguments = Arguments(step, ({"x": X, "y": tf.constant(Y)}, model, 3, np.float32(0.5)), {"flag": None})
+    arguments = Arguments.of(step, ({"x": X, "y": tf.constant(Y)}, model, 3, np.float32(0.5)), {"flag": None})
     assert arguments.num_rows == 6
     arrays = arguments.encode()
     assert [a.shape for a in arrays] == [(1, 6, 3), (1, 6), (1,)]
     (batch, *others), kwargs = arguments.form.decode([tf.constant(a) for a in arrays])
     np.testing.assert_array_equal(batch["x"], X)
     assert (others[0], others[1], float(others[2]), kwargs) == (model, 3, 0.5, {"flag": None})
-    smaller = Arguments(step, ({"x": X[:2], "y": Y[:2]}, model, 3, np.float32(0.7)), {"flag": None})
-    other = Arguments(step, ({"x": X, "y": Y}, model, 4, np.float32(0.5)), {"flag": None})
+    smaller = Arguments.of(step, ({"x": X[:2], "y": Y[:2]}, model, 3, np.float32(0.7)), {"flag": None})
+    other = Arguments.of(step, ({"x": X, "y": Y}, model, 4, np.float32(0.5)), {"flag": None})
     assert arguments.form.key() == smaller.form.key() != other.form.key()
 
 
 def test_arguments_of_all_kinds_travel_as_one_row() -> None:
     step = tf.function(lambda *_: None)
-    assert Arguments(step, (), {}).num_rows is None
-    assert [a.shape for a in Arguments(step, (), {}).encode()] == [(1,)]
-    given = Arguments(step, (np.zeros((1000, 4)), np.zeros(10_000), tf.sparse.eye(5), "text"), {})
+    assert Arguments.of(step, (), {}).num_rows is None
+    assert [a.shape for a in Arguments.of(step, (), {}).encode()] == [(1,)]
+    given = Arguments.of(step, (np.zeros((1000, 4)), np.zeros(10_000), tf.sparse.eye(5), "text"), {})
     arrays = given.encode()
     assert {len(array) for array in arrays} == {1}
     (x, y, sparse, text), _ = given.form.decode([tf.constant(array) for array in arrays])

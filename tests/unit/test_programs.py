@@ -1,6 +1,9 @@
 """Numbers of programs: found again, and let go when nobody uses them."""
 
+import math
+
 from fdt.client.programs import _KEPT, Programs
+from fdt.v1 import program_pb2
 
 
 class _Model:
@@ -9,7 +12,7 @@ class _Model:
 
 def _sent(programs: Programs, digest: bytes, user: object) -> int:
     assert programs.find(digest) is None
-    number = programs.add(digest)
+    number = programs.add(digest, program_pb2.StepProgram())
     programs.use(number, user)
     return number
 
@@ -47,3 +50,19 @@ def test_a_program_with_two_users_stays_until_both_are_gone() -> None:
     for n in range(10, 10 + 2 * _KEPT):
         _sent(programs, bytes([n]), _Model())
     assert number in programs.unused()
+
+
+def test_the_sizes_of_a_state() -> None:
+    tensor, variable = program_pb2.Tensor, program_pb2.Variable
+    weight = variable(tensor=tensor(dtype="float32", shape=[10, 3]), role=program_pb2.ROLE_TRAINABLE)
+    total = variable(tensor=tensor(dtype="float64", shape=[]), role=program_pb2.ROLE_METRIC)
+    text = variable(tensor=tensor(dtype="string", shape=[2]), role=program_pb2.ROLE_OTHER)
+    program = program_pb2.StepProgram(variables=[weight, total, text])
+    programs = Programs()
+    number = programs.add(b"", program)
+    assert programs.state_bytes(number, [0]) == 64 + 120
+    assert programs.state_bytes(number, [0, 1]) == 64 + 120 + 64 + 8
+    assert programs.state_bytes(number, []) == 64 + 8, "the metrics"
+    assert programs.state_bytes(number, [1, 2]) == math.inf, "how long a text is, is not known"
+    program.outputs.add(tensor=tensor(dtype="float32", shape=[-1]))
+    assert programs.state_bytes(programs.add(b"2", program), []) == math.inf

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.ops import EagerTensor
 
 from fdt.capture.loop.elements import TakenElement, element_of
 from fdt.capture.step.conversion import as_declared
@@ -22,11 +23,19 @@ class Arguments:
     """The arguments of one call.
 
     Attributes:
-        num_rows: Size of the first tensor that has a dimension; None if there is none.
         form: Their structure, constants and specs; calls with an equal key share one traced step.
     """
 
-    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], as_they_are: bool = False):
+    def __init__(self, values: Sequence[Any], form: "Form"):
+        """
+        Args:
+            values: The data among the arguments.
+            form: See `form`.
+        """
+        self._values, self.form = values, form
+
+    @classmethod
+    def of(cls, function: Any, args: Sequence[Any], kwargs: dict[str, Any], as_they_are: bool = False) -> "Arguments":
         """Splits the arguments.
 
         Args:
@@ -37,12 +46,16 @@ class Arguments:
         """
         structure = args, kwargs = as_declared(function, args, kwargs)
         leaves: list[Any] = tf.nest.flatten(structure)
-        self._values = [leaf for leaf in leaves if _is_data(leaf)]
-        self.num_rows = next((n for n in map(_first_dimension, self._values) if n is not None), None)
+        values = [leaf for leaf in leaves if _is_data(leaf)]
         declared = _declared(function, args)
-        specs = [_spec(v) if as_they_are else _open(_spec(v), declared.get(id(v))) for v in self._values]
+        specs = [_spec(v) if as_they_are else _open(_spec(v), declared.get(id(v))) for v in values]
         constants = [_DATA if _is_data(leaf) else leaf for leaf in leaves]
-        self.form = Form(structure, constants, specs)
+        return cls(values, Form(structure, constants, specs))
+
+    @property
+    def num_rows(self) -> int | None:
+        """Size of the first tensor that has a dimension; None if there is none."""
+        return next((n for n in map(_first_dimension, self._values) if n is not None), None)
 
     @property
     def element(self) -> TakenElement | None:
@@ -167,6 +180,30 @@ class ElementForm:
 
 # Marks the places of data among the constants.
 _DATA = object()
+
+
+def at_a_glance(function: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], Any] | None:
+    """Returns the data among a call's arguments, and a key: calls with an equal one have arguments of the same form.
+
+    `Arguments.of` takes as long as the rest of a small step. None where there are other data than arrays and eager tensors, or
+    where a signature converts them.
+    """
+    if function.input_signature is not None:
+        return None
+    values: list[Any] = []
+    key: list[Any] = [id(function), len(args), *kwargs]
+    for leaf in tf.nest.flatten((args, kwargs)):
+        if type(leaf) is np.ndarray:
+            key.append((leaf.dtype, leaf.shape))
+        elif type(leaf) is EagerTensor:
+            key.append((leaf.dtype, tuple(leaf.shape)))
+        elif _is_data(leaf):
+            return None
+        else:
+            key.append(_identity(leaf))
+            continue
+        values.append(leaf)
+    return values, tuple(key)
 
 
 def _is_data(leaf: Any) -> bool:

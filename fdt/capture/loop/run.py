@@ -12,7 +12,7 @@ from fdt.base.config import RunConfig
 from fdt.base.usage import usage_since
 from fdt.capture.behaviour import as_tensorflow_2
 from fdt.capture.keras.opening import opening_lines
-from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form
+from fdt.capture.loop.arguments import AnyArguments, Arguments, ElementForm, Form, at_a_glance
 from fdt.capture.loop.calls import Steps
 from fdt.capture.loop.handlers import handles_each_step
 from fdt.capture.loop.pending import PendingTensor
@@ -26,6 +26,8 @@ from fdt.client.session import Session
 
 # Sends numbers, by name, for the pool to show; see `Job.show`.
 Show = Callable[[Callable[[], Mapping[str, float]]], None]
+# For how many sizes and constants it is remembered which step takes them.
+_MAX_SEEN = 1024
 # Raises a failed job's error in the script.
 Told = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -39,6 +41,8 @@ class LoopRun(Steps):
         self._session, self._variables = session, variables
         # By function and form of its arguments: for each size if plain python's random numbers differ by size, else for "".
         self._steps: dict[tuple[int, Any], dict[str, LoopStep]] = {}
+        # The steps of calls whose arguments are told apart at a glance, and the forms of these.
+        self._seen: dict[Any, tuple[LoopStep, Form]] = {}
         self._account: _Account | None = None
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tf.Tensor]:
@@ -85,6 +89,18 @@ class LoopRun(Steps):
     def _step_for(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple["LoopStep", AnyArguments]:
+        glance = at_a_glance(function, args, kwargs)
+        if glance is not None and glance[1] in self._seen:
+            known, form = self._seen[glance[1]]
+            return known, Arguments(glance[0], form)
+        step, arguments = self._found_or_traced(function, args, kwargs)
+        if glance is not None and isinstance(arguments, Arguments) and len(self._seen) < _MAX_SEEN:
+            self._seen[glance[1]] = step, arguments.form
+        return step, arguments
+
+    def _found_or_traced(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple["LoopStep", AnyArguments]:
         config, call = self._session.config, Call(function, args, kwargs)
         for arguments in call.in_all_forms():
             by_size = self._steps.get((id(function), arguments.form.key()), {})
@@ -104,6 +120,7 @@ class LoopRun(Steps):
         """Forgets the steps of a tf.function; the workers forget their programs, unless others are the same."""
         for key in [key for key in self._steps if key[0] == id(function)]:
             del self._steps[key]
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != id(function)}
 
     def ran_out(self, function: Any) -> None:
         """Applies to the variables what TensorFlow still does in a step that fails because its data have ended."""
@@ -136,7 +153,7 @@ class LoopStep(RemoteStep):
         @functools.cache
         def values() -> list[tf.Tensor]:
             with told():
-                outputs: list[tf.Tensor] = self.traced.logs(result.outputs())
+                outputs: list[tf.Tensor] = self.traced.values(result.outputs())
                 show(lambda: _numbers(outputs))
                 return outputs
 

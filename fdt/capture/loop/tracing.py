@@ -60,7 +60,7 @@ class Call:
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
         """Reads the arguments of the call."""
         self.function = function
-        self.arguments = Arguments(function, args, kwargs)
+        self.arguments = Arguments.of(function, args, kwargs)
         element = self.arguments.element
         self._of_element = [] if element is None else [OfElement(self.arguments, element)]
         self._given = args, kwargs
@@ -84,7 +84,7 @@ class Call:
     def as_they_are(self) -> Arguments:
         """Its arguments, for these shapes alone: the step may read its number of rows while it is traced."""
         args, kwargs = self._given
-        return Arguments(self.function, args, kwargs, as_they_are=True)
+        return Arguments.of(self.function, args, kwargs, as_they_are=True)
 
 
 def trace_step(call: Call, config: RunConfig) -> tuple[TracedStep, AnyArguments]:

@@ -1,5 +1,6 @@
 """Holds the result of a trace: the program, and what links it to the script's own objects."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,9 @@ class TracedStep:
         # By the specs of a batch.
         self._without_data: dict[str, WithoutData] = {}
         self._logs = logs
+        self._leaves: list[Any] = tf.nest.flatten(logs)
+        # To ask for it takes as long as the rest of a small step's results.
+        self._are_tensors = [tf.is_tensor(leaf) for leaf in self._leaves]
 
     def run_out(self, specs: Sequence[tf.TensorSpec] | None = None) -> None:
         """Makes the changes here that plain python makes in a step that finds no more data.
@@ -118,22 +122,30 @@ class TracedStep:
         """Returns what train_step returned.
 
         Args:
+            outputs: See `values`.
+        """
+        return tf.nest.pack_sequence_as(self._logs, self.values(outputs))
+
+    def values(self, outputs: Buffer) -> list[Any]:
+        """Returns the leaves of what train_step returned.
+
+        Args:
             outputs: The step's outputs that are no metric's results, packed. The state of the script's own metrics must
                 have been assigned: their results are computed here.
         """
         rest = iter(self._unpacked(outputs))
         known: dict[int, Any] = {}
 
-        def value(leaf: Any) -> Any:
+        def value(leaf: Any, is_tensor: bool) -> Any:
             if isinstance(leaf, Known):
                 return tf.constant(leaf.value)
             if isinstance(leaf, MetricResult):
                 if id(leaf.metric) not in known:
                     known[id(leaf.metric)] = leaf.metric.result()
                 return known[id(leaf.metric)]
-            return tf.convert_to_tensor(next(rest)) if tf.is_tensor(leaf) else leaf
+            return tf.convert_to_tensor(next(rest)) if is_tensor else leaf
 
-        return tf.nest.map_structure(value, self._logs)
+        return list(map(value, self._leaves, self._are_tensors))
 
     def write_summaries(self, outputs: Buffer) -> None:
         """Writes the summaries of a step, given its outputs, packed."""
@@ -141,7 +153,12 @@ class TracedStep:
         write(self.summaries, values[len(values) - sum(len(each.tensors) for each in self.summaries) :])
 
     def _unpacked(self, outputs: Buffer) -> list[Any]:
-        return unpack_outputs(outputs, [output.tensor for output in self.program.outputs])
+        return unpack_outputs(outputs, self._described)
+
+    @functools.cached_property
+    def _described(self) -> list[program_pb2.Tensor]:
+        # In its first use the program has all its outputs.
+        return [output.tensor for output in self.program.outputs]
 
 
 def refuse_moved(traced: TracedStep) -> None:

@@ -11,7 +11,7 @@ from fdt.base import log
 from fdt.base.failure import failed_step
 from fdt.base.limits import cut
 from fdt.errors import FdtError, ProtocolError
-from fdt.pool.relay import JobRelay, blobs_of, only_rows
+from fdt.pool.relay import JobRelay, blobs_of
 from fdt.pool.services.blobs import Blobs
 from fdt.pool.services.streams import until_broken
 from fdt.pool.state import events
@@ -19,6 +19,7 @@ from fdt.pool.supervisor import Supervisor
 from fdt.pool.worker_keys import WorkerKeys
 from fdt.transport import rpc, wire
 from fdt.transport.blobs import ONE_TIME_BYTES, describe
+from fdt.transport.drained import only_rows
 from fdt.v1 import blobs_pb2, job_pb2, worker_pb2
 
 

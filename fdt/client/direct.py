@@ -1,0 +1,190 @@
+"""A job's direct connections to its workers, if these belong to the run's own pool.
+
+Small instructions and their answers go this way, which is shorter than by the control process: no thread of gRPC's takes part,
+and the thread that waits for an answer takes it from the socket itself. All others go by the pool, which must know of them.
+Each instruction has a number, and workers take them in this order.
+"""
+
+import collections
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fdt.pool.relay import wrapped
+from fdt.transport import wire
+from fdt.transport.direct import MAX_BYTES, Connection, connected
+from fdt.transport.drained import Answers, only_rows
+from fdt.v1 import job_pb2
+
+_NUMBER_TAG = bytes((job_pb2.Instruction.NUMBER_FIELD_NUMBER << 3,))
+# Leaves room for the number, and for the message around an instruction.
+_MAX_INSTRUCTION_BYTES = MAX_BYTES - 64
+# Kinds of instructions that no worker gets.
+_OF_POOL = ("open", "fetched", "shown")
+# Seconds between two looks at the job while a worker has no room for an instruction.
+_LOOK_S = 1.0
+
+Handle = Callable[[job_pb2.Event], None]
+
+
+class Direct:
+    """Connections to the processes of one job, and of each that replaces it.
+
+    One thread sends at a time. Any thread may wait for events; one at a time takes them, for all.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Args:
+            folder: Holds the workers' folders.
+        """
+        self._folder = folder
+        self._connections: list[Connection] = []
+        # How many instructions the present job's workers have been sent, either way.
+        self._number = 0
+        # Held by the thread that takes events, whose id is `_taker`.
+        self._taking, self._taker = threading.Lock(), 0
+        # By serial number of the drain, what workers have answered so far.
+        self._answers: dict[int, Answers] = {}
+        # Events that nobody has handled yet: no more than answers to what was sent.
+        self._came: collections.deque[job_pb2.Event] = collections.deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether instructions can go this way."""
+        return bool(self._connections)
+
+    def connect(self, processes: Sequence[str]) -> None:
+        """Connects to all processes of a job, named by rank, or to none."""
+        found: list[Connection] = []
+        try:
+            for name in processes:
+                found.append(connected(self._folder / name))
+        except OSError:
+            for connection in found:
+                connection.close()
+            return
+        self._connections = found
+
+    def numbered(self, instruction: job_pb2.Instruction) -> job_pb2.Instruction:
+        """Returns an instruction as it goes by the pool; the given one stays as it is, for a job that may replace this one."""
+        if instruction.WhichOneof("kind") in _OF_POOL:
+            return instruction
+        self._number += 1
+        sent = job_pb2.Instruction()
+        sent.CopyFrom(instruction)
+        sent.number = self._number
+        return sent
+
+    def send(self, instruction: job_pb2.Instruction, check: Callable[[], None]) -> bool:
+        """Sends an instruction that names no blobs to all workers; waits while one has no room.
+
+        Args:
+            instruction: The instruction.
+            check: Called now and then while it waits; raises the job's error.
+
+        Returns:
+            Whether it was sent; not if it is too large, or there is no connection.
+        """
+        if not self._connections or instruction.ByteSize() > _MAX_INSTRUCTION_BYTES:
+            return False
+        self._number += 1
+        raw = wrapped(instruction.SerializeToString() + _NUMBER_TAG + wire.varint(self._number))
+        for connection in list(self._connections):
+            while not connection.send(raw):
+                # A worker that finds no room for an answer takes no instruction.
+                if self._taking.acquire(blocking=False):
+                    try:
+                        self._read()
+                    finally:
+                        self._taking.release()
+                self._wait(_LOOK_S, until_room=connection)
+                check()
+        return True
+
+    def ask(self, drain: job_pb2.Drain, check: Callable[[], None]) -> bool:
+        """Requests state that is small; see `send`."""
+        asked = job_pb2.Drain()
+        asked.CopyFrom(drain)
+        asked.direct = True
+        self._answers[drain.serial] = Answers()
+        is_sent = self.send(job_pb2.Instruction(drain=asked), check)
+        if not is_sent:
+            del self._answers[drain.serial]
+        return is_sent
+
+    def take(self, limit_s: float, handle: Handle) -> bool:
+        """Handles the events that have come; waits, if there are none, until there are, or `wake` is called, or for `limit_s`.
+
+        Returns:
+            Whether it did; another thread may be doing so.
+        """
+        if not self._taking.acquire(blocking=False):
+            return False
+        self._taker = threading.get_ident()
+        try:
+            self._read()
+            if not self._came and limit_s:
+                self._wait(limit_s)
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+                self._read()
+            self._handle(handle)
+        finally:
+            self._taker = 0
+            self._taking.release()
+        return True
+
+    def wake(self) -> None:
+        """Has another thread that waits, or is about to, look again."""
+        if self._taker != threading.get_ident():
+            os.eventfd_write(self._wake, 1)
+
+    def end(self, handle: Handle) -> None:
+        """Handles the last events of a job that is over, and closes its connections. Nobody may send meanwhile."""
+        self.wake()
+        with self._taking:
+            self._read()
+            self._handle(handle)
+            for connection in self._connections:
+                connection.close()
+            self._connections, self._answers = [], {}
+
+    def begin(self) -> None:
+        """Numbers the instructions of another job."""
+        self._number = 0
+
+    def _wait(self, limit_s: float, until_room: Connection | None = None) -> None:
+        """Waits until something has come, or `wake` is called; or until there is room for an instruction."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for connection in self._connections:
+            if not connection.is_over:
+                poll.register(connection, select.POLLIN | (select.POLLOUT if connection is until_room else 0))
+        poll.poll(limit_s * 1000)
+
+    def _handle(self, handle: Handle) -> None:
+        while self._came:
+            handle(self._came.popleft())
+
+    def _read(self) -> None:
+        """Takes what has come, and puts the answers of all workers to one question together."""
+        for rank, connection in enumerate(self._connections):
+            while (raw := connection.receive()) is not None:
+                event = wire.decode(job_pb2.Event, raw)
+                if event.HasField("drained"):
+                    self._answered(rank, event.drained)
+                else:
+                    self._came.append(event)
+
+    def _answered(self, rank: int, drained: job_pb2.Drained) -> None:
+        if rank:
+            only_rows(drained)
+        answers = self._answers[drained.serial]
+        answers.add(rank, drained)
+        if answers.count == len(self._connections):
+            self._came.append(self._answers.pop(drained.serial).event())
