@@ -7,6 +7,7 @@ Each instruction has a number, and workers take them in this order.
 
 import collections
 import contextlib
+import functools
 import os
 import select
 import threading
@@ -43,14 +44,17 @@ class Direct:
         """
         self._folder = folder
         self._connections: list[Connection] = []
-        # How many instructions the present job's workers have been sent, either way.
+        # The number of the last instruction that the present job's workers have all been sent, either way.
         self._number = 0
+        # Instructions that are not sent whole: their numbers, and what sends each. An interrupt of the script's may come at any
+        # time; what it left undone is sent before the next instruction, perhaps once more.
+        self._unsent: collections.deque[tuple[int, Callable[[], None]]] = collections.deque()
         # Held by the thread that takes events, whose id is `_taker`.
         self._taking, self._taker = threading.Lock(), 0
         # By serial number of the drain, what workers have answered so far.
         self._answers: dict[int, Answers] = {}
-        # Events that nobody has handled yet: no more than answers to what was sent.
-        self._came: collections.deque[job_pb2.Event] = collections.deque()
+        # Events that nobody has handled yet, with their workers' ranks: no more than answers to what was sent.
+        self._came: collections.deque[tuple[int, bytes]] = collections.deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     @property
@@ -70,15 +74,21 @@ class Direct:
             return
         self._connections = found
 
-    def numbered(self, instruction: job_pb2.Instruction) -> job_pb2.Instruction:
-        """Returns an instruction as it goes by the pool; the given one stays as it is, for a job that may replace this one."""
+    def send_by(self, put: Callable[[job_pb2.Instruction], None], instruction: job_pb2.Instruction) -> None:
+        """Sends an instruction by the pool, numbered; the given one stays as it is, for a job that may replace this one.
+
+        Args:
+            put: Queues it for the pool.
+            instruction: The instruction.
+        """
         if instruction.WhichOneof("kind") in _OF_POOL:
-            return instruction
-        self._number += 1
+            put(instruction)
+            return
         sent = job_pb2.Instruction()
         sent.CopyFrom(instruction)
-        sent.number = self._number
-        return sent
+        sent.number = self._next()
+        self._unsent.append((sent.number, functools.partial(put, sent)))
+        self._send_all()
 
     def send(self, instruction: job_pb2.Instruction, check: Callable[[], None]) -> bool:
         """Sends an instruction that names no blobs to all workers; waits while one has no room.
@@ -92,8 +102,24 @@ class Direct:
         """
         if not self._connections or instruction.ByteSize() > _MAX_INSTRUCTION_BYTES:
             return False
-        self._number += 1
-        raw = wrapped(instruction.SerializeToString() + _NUMBER_TAG + wire.varint(self._number))
+        number = self._next()
+        raw = wrapped(instruction.SerializeToString() + _NUMBER_TAG + wire.varint(number))
+        self._unsent.append((number, functools.partial(self._send, raw, check)))
+        self._send_all()
+        return True
+
+    def _next(self) -> int:
+        return (self._unsent[-1][0] if self._unsent else self._number) + 1
+
+    def _send_all(self) -> None:
+        """Sends what is not sent whole yet; workers leave out what they have."""
+        while self._unsent:
+            number, send = self._unsent[0]
+            send()
+            self._number = number
+            self._unsent.popleft()
+
+    def _send(self, raw: bytes, check: Callable[[], None]) -> None:
         for connection in list(self._connections):
             while not connection.send(raw):
                 # A worker that finds no room for an answer takes no instruction.
@@ -104,7 +130,6 @@ class Direct:
                         self._taking.release()
                 self._wait(_LOOK_S, until_room=connection)
                 check()
-        return True
 
     def ask(self, drain: job_pb2.Drain, check: Callable[[], None]) -> bool:
         """Requests state that is small; see `send`."""
@@ -157,6 +182,7 @@ class Direct:
     def begin(self) -> None:
         """Numbers the instructions of another job."""
         self._number = 0
+        self._unsent.clear()
 
     def _wait(self, limit_s: float, until_room: Connection | None = None) -> None:
         """Waits until something has come, or `wake` is called; or until there is room for an instruction."""
@@ -167,24 +193,30 @@ class Direct:
                 poll.register(connection, select.POLLIN | (select.POLLOUT if connection is until_room else 0))
         poll.poll(limit_s * 1000)
 
-    def _handle(self, handle: Handle) -> None:
-        while self._came:
-            handle(self._came.popleft())
-
     def _read(self) -> None:
-        """Takes what has come, and puts the answers of all workers to one question together."""
+        """Takes what has come from the sockets."""
         for rank, connection in enumerate(self._connections):
             while (raw := connection.receive()) is not None:
-                event = wire.decode(job_pb2.Event, raw)
-                if event.HasField("drained"):
-                    self._answered(rank, event.drained)
-                else:
-                    self._came.append(event)
+                self._came.append((rank, raw))
 
-    def _answered(self, rank: int, drained: job_pb2.Drained) -> None:
+    def _handle(self, handle: Handle) -> None:
+        while self._came:
+            # Taken away once it is handled: an interrupt of the script's may come before.
+            self._handle_one(*self._came[0], handle)
+            self._came.popleft()
+
+    def _handle_one(self, rank: int, raw: bytes, handle: Handle) -> None:
+        """Handles an event; of the answers of all workers to one question, the last one, with all of them together."""
+        event = wire.decode(job_pb2.Event, raw)
+        if not event.HasField("drained"):
+            handle(event)
+            return
+        answers = self._answers.get(event.drained.serial)
+        if answers is None:
+            return
         if rank:
-            only_rows(drained)
-        answers = self._answers[drained.serial]
-        answers.add(rank, drained)
+            only_rows(event.drained)
+        answers.add(rank, event.drained)
         if answers.count == len(self._connections):
-            self._came.append(self._answers.pop(drained.serial).event())
+            handle(answers.event())
+            del self._answers[event.drained.serial]

@@ -154,7 +154,7 @@ class JobStream:
         if self._direct is None:
             self._outgoing.put(instruction)
         elif not (is_small and self._sent_directly(instruction)):
-            self._outgoing.put(self._direct.numbered(instruction))
+            self._direct.send_by(self._outgoing.put, instruction)
 
     def _sent_directly(self, instruction: job_pb2.Instruction) -> bool:
         assert self._direct is not None

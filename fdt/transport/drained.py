@@ -1,6 +1,7 @@
 """Combines the answers of a job's processes to one request for state."""
 
 import dataclasses
+import itertools
 
 from fdt.v1 import job_pb2
 
@@ -18,29 +19,32 @@ class Answers:
 
     Attributes:
         drained: Rank 0's answer.
-        usage: Accounts of workers.
+        usage: By rank of the process, accounts of its workers.
         rows: By rank, rows of variables.
-        count: How many workers have answered.
     """
 
     drained: job_pb2.Drained | None = None
-    usage: list[job_pb2.WorkerUsage] = dataclasses.field(default_factory=list)
+    usage: dict[int, list[job_pb2.WorkerUsage]] = dataclasses.field(default_factory=dict)
     rows: dict[int, job_pb2.Rows] = dataclasses.field(default_factory=dict)
-    count: int = 0
 
     def add(self, rank: int, drained: job_pb2.Drained) -> None:
-        """Adds a worker's answer."""
-        self.count += 1
-        self.usage.extend(drained.workers)
+        """Adds the answer of a process; another one of the same takes its place."""
         if drained.state.rows:
             self.rows[rank] = drained.state.rows[0]
         if rank == 0:
             self.drained = drained
+        self.usage[rank] = list(drained.workers)
+
+    @property
+    def count(self) -> int:
+        """How many processes have answered."""
+        return len(self.usage)
 
     def event(self) -> job_pb2.Event:
         """Returns the answer of all."""
         answer = job_pb2.Event(drained=self.drained)
         del answer.drained.workers[:], answer.drained.state.rows[:]
-        answer.drained.workers.extend(sorted(self.usage, key=lambda worker: worker.rank))
+        usage = itertools.chain(*self.usage.values())
+        answer.drained.workers.extend(sorted(usage, key=lambda worker: worker.rank))
         answer.drained.state.rows.extend(self.rows[rank] for rank in sorted(self.rows))
         return answer

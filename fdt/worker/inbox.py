@@ -55,6 +55,8 @@ class Inbox:
         while True:
             self._read()
             for waiting in (self._from_pool, self._from_client):
+                while waiting and self._is_known(waiting[0]):
+                    waiting.popleft()
                 if waiting and self._is_next(waiting[0]):
                     return waiting.popleft()
             if self._from_pool and self._from_client:
@@ -63,6 +65,10 @@ class Inbox:
             if left_s is not None and left_s <= 0:
                 raise queue.Empty
             self._wait(left_s)
+
+    def _is_known(self, message: _Message) -> bool:
+        """Whether an instruction has come before: after an interrupt the client sends the last one once more."""
+        return message is not None and 0 < message.instruction.number < self._next
 
     def _is_next(self, message: _Message) -> bool:
         number = message.instruction.number if message is not None else 0

@@ -1,5 +1,6 @@
 """The direct connections between a client and its workers: messages stay whole, and instructions keep their order."""
 
+import contextlib
 import queue
 import random
 import threading
@@ -19,8 +20,11 @@ def _run(program: int, content: bytes = b"") -> job_pb2.Instruction:
     return job_pb2.Instruction(run=job_pb2.RunSteps(program=program, chunk=chunk))
 
 
-def _by_pool(instruction: job_pb2.Instruction) -> worker_pb2.WorkerInstruction:
-    return worker_pb2.WorkerInstruction(instruction=instruction)
+def _by_pool(client: Direct, instruction: job_pb2.Instruction) -> worker_pb2.WorkerInstruction:
+    sent: list[job_pb2.Instruction] = []
+    client.send_by(sent.append, instruction)
+    (only,) = sent
+    return worker_pb2.WorkerInstruction(instruction=only)
 
 
 class _Workers:
@@ -99,7 +103,7 @@ def test_one_of_two_does_not_listen(tmp_path: Path) -> None:
     client = Direct(tmp_path)
     client.connect(["one", "none"])
     assert not client.is_connected
-    inbox.put(_by_pool(client.numbered(_run(1))))
+    inbox.put(_by_pool(client, _run(1)))
     assert _programs(inbox) == [1]
 
 
@@ -113,7 +117,7 @@ def test_instructions_keep_their_order_whichever_way_they_go(tmp_path: Path) -> 
         if choice.random() < 0.5:
             assert workers.client.send(_run(number), _check)
         else:
-            sent = _by_pool(workers.client.numbered(_run(number)))
+            sent = _by_pool(workers.client, _run(number))
             for waiting in late:
                 waiting.append(sent)
         for rank, waiting in enumerate(late):
@@ -132,7 +136,7 @@ def test_what_was_sent_before_the_client_connected(tmp_path: Path) -> None:
     (tmp_path / "worker").mkdir()
     inbox = Inbox(Listener(tmp_path / "worker"))
     client = Direct(tmp_path)
-    early = [_by_pool(client.numbered(_run(number))) for number in range(3)]
+    early = [_by_pool(client, _run(number)) for number in range(3)]
     inbox.put(early[0])
     client.connect(["worker"])
     assert client.send(_run(3), _check)
@@ -144,20 +148,47 @@ def test_what_was_sent_before_the_client_connected(tmp_path: Path) -> None:
 def test_the_same_instruction_is_sent_again_to_another_job(tmp_path: Path) -> None:
     """What is kept for a job that replaces this one has no number."""
     client, instruction = Direct(tmp_path), _run(1)
-    assert [client.numbered(instruction).number for _ in range(2)] == [1, 2]
+    assert [_by_pool(client, instruction).instruction.number for _ in range(2)] == [1, 2]
     client.begin()
-    assert client.numbered(instruction).number == 1 and not instruction.number
+    assert _by_pool(client, instruction).instruction.number == 1 and not instruction.number
     opening = job_pb2.Instruction(open=job_pb2.OpenJob())
-    assert client.numbered(opening) is opening, "no worker gets it"
+    assert not _by_pool(client, opening).instruction.number, "no worker gets it"
 
 
 def test_a_missing_instruction_is_an_error(tmp_path: Path) -> None:
     workers = _Workers(tmp_path, 1)
-    workers.client.numbered(_run(0))
+    _by_pool(workers.client, _run(0))
     assert workers.client.send(_run(1), _check)
-    workers.inboxes[0].put(_by_pool(workers.client.numbered(_run(2))))
+    workers.inboxes[0].put(_by_pool(workers.client, _run(2)))
     with pytest.raises(ProtocolError, match="number=1"):
         workers.inboxes[0].get(0.0)
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_an_interrupt_of_the_script_while_it_sends(tmp_path: Path, after: int) -> None:
+    """It comes behind any of four sends, of two instructions to two workers, and once more before the next send."""
+    workers, sends = _Workers(tmp_path, 2), 0
+    whole = Connection.send
+
+    def interrupted(connection: Connection, message: bytes) -> bool:
+        nonlocal sends
+        sends += 1
+        if sends == after:
+            whole(connection, message)
+            raise KeyboardInterrupt
+        if sends == after + 1:
+            raise KeyboardInterrupt
+        return whole(connection, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "send", interrupted)
+        for number in range(2):
+            with contextlib.suppress(KeyboardInterrupt):
+                workers.client.send(_run(number), _check)
+    late = _by_pool(workers.client, _run(2))
+    for inbox in workers.inboxes:
+        inbox.put(late)
+    assert workers.taken() == [[0, 1, 2]] * 2
 
 
 def test_too_large_for_this_way(tmp_path: Path) -> None:
