@@ -8,6 +8,7 @@ Each instruction has a number, and workers take them in this order.
 import collections
 import contextlib
 import functools
+import itertools
 import os
 import select
 import threading
@@ -18,10 +19,11 @@ from fdt.pool.relay import wrapped
 from fdt.transport import wire
 from fdt.transport.direct import MAX_BYTES, Connection, connected
 from fdt.transport.drained import Answers, only_rows
-from fdt.v1 import job_pb2
+from fdt.v1 import job_pb2, worker_pb2
 
+_MESSAGE_TAG = bytes((worker_pb2.WorkerInstructions.INSTRUCTIONS_FIELD_NUMBER << 3 | 2,))
 _NUMBER_TAG = bytes((job_pb2.Instruction.NUMBER_FIELD_NUMBER << 3,))
-# Leaves room for the number, and for the message around an instruction.
+# Leaves room for the number, and for the messages around an instruction.
 _MAX_INSTRUCTION_BYTES = MAX_BYTES - 64
 # Kinds of instructions that no worker gets.
 _OF_POOL = ("open", "fetched", "shown")
@@ -46,9 +48,9 @@ class Direct:
         self._connections: list[Connection] = []
         # The number of the last instruction that the present job's workers have all been sent, either way.
         self._number = 0
-        # Instructions that are not sent whole: their numbers, and what sends each. An interrupt of the script's may come at any
-        # time; what it left undone is sent before the next instruction, perhaps once more.
-        self._unsent: collections.deque[tuple[int, Callable[[], None]]] = collections.deque()
+        # Instructions that not all workers have been sent: their numbers, and messages, or what sends them by the pool. An
+        # interrupt of the script's may come at any time; what it left undone is sent before the next one, perhaps once more.
+        self._unsent: collections.deque[tuple[int, bytes | Callable[[], None]]] = collections.deque()
         # Held by the thread that takes events, whose id is `_taker`.
         self._taking, self._taker = threading.Lock(), 0
         # By serial number of the drain, what workers have answered so far.
@@ -74,12 +76,20 @@ class Direct:
             return
         self._connections = found
 
-    def send_by(self, put: Callable[[job_pb2.Instruction], None], instruction: job_pb2.Instruction) -> None:
+    @property
+    def holds(self) -> bool:
+        """Whether an instruction waits for others; see `send`."""
+        return bool(self._unsent)
+
+    def send_by(
+        self, put: Callable[[job_pb2.Instruction], None], instruction: job_pb2.Instruction, check: Callable[[], None]
+    ) -> None:
         """Sends an instruction by the pool, numbered; the given one stays as it is, for a job that may replace this one.
 
         Args:
             put: Queues it for the pool.
             instruction: The instruction.
+            check: See `send`.
         """
         if instruction.WhichOneof("kind") in _OF_POOL:
             put(instruction)
@@ -88,38 +98,53 @@ class Direct:
         sent.CopyFrom(instruction)
         sent.number = self._next()
         self._unsent.append((sent.number, functools.partial(put, sent)))
-        self._send_all()
+        self.flush(check)
 
-    def send(self, instruction: job_pb2.Instruction, check: Callable[[], None]) -> bool:
+    def send(self, instruction: job_pb2.Instruction, check: Callable[[], None], more_follows: bool = False) -> bool:
         """Sends an instruction that names no blobs to all workers; waits while one has no room.
 
         Args:
             instruction: The instruction.
             check: Called now and then while it waits; raises the job's error.
+            more_follows: Whether it may wait, until `flush`, for the next one, to go with it in one message: each message wakes
+                a process.
 
         Returns:
-            Whether it was sent; not if it is too large, or there is no connection.
+            Whether it was sent, or will be; not if it is too large, or there is no connection.
         """
         if not self._connections or instruction.ByteSize() > _MAX_INSTRUCTION_BYTES:
             return False
         number = self._next()
-        raw = wrapped(instruction.SerializeToString() + _NUMBER_TAG + wire.varint(number))
-        self._unsent.append((number, functools.partial(self._send, raw, check)))
-        self._send_all()
+        message = wrapped(instruction.SerializeToString() + _NUMBER_TAG + wire.varint(number))
+        self._unsent.append((number, _MESSAGE_TAG + wire.varint(len(message)) + message))
+        if not more_follows:
+            self.flush(check)
         return True
+
+    def flush(self, check: Callable[[], None]) -> None:
+        """Sends what is not sent yet; workers leave out what they have. See `send`."""
+        while self._unsent:
+            number, first = self._unsent[0]
+            count = 1
+            if isinstance(first, bytes):
+                messages, size = [first], len(first)
+                for following, message in itertools.islice(self._unsent, 1, None):
+                    if not isinstance(message, bytes) or size + len(message) > MAX_BYTES:
+                        break
+                    number, size = following, size + len(message)
+                    messages.append(message)
+                self._transmit(b"".join(messages), check)
+                count = len(messages)
+            else:
+                first()
+            self._number = number
+            for _ in range(count):
+                self._unsent.popleft()
 
     def _next(self) -> int:
         return (self._unsent[-1][0] if self._unsent else self._number) + 1
 
-    def _send_all(self) -> None:
-        """Sends what is not sent whole yet; workers leave out what they have."""
-        while self._unsent:
-            number, send = self._unsent[0]
-            send()
-            self._number = number
-            self._unsent.popleft()
-
-    def _send(self, raw: bytes, check: Callable[[], None]) -> None:
+    def _transmit(self, raw: bytes, check: Callable[[], None]) -> None:
         for connection in list(self._connections):
             while not connection.send(raw):
                 # A worker that finds no room for an answer takes no instruction.

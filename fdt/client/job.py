@@ -204,7 +204,7 @@ class Job:
             if payload.HasField("blob"):
                 contents.append(pieces)
         assign = job_pb2.AssignState(program=program, state=state)
-        self._stream.send(job_pb2.Instruction(assign=assign), contents, is_small=not contents)
+        self._stream.send(job_pb2.Instruction(assign=assign), contents, is_small=not contents, more_follows=True)
 
     def run(self, program: int, data: int, indices: bytes, results: bool = False) -> StepResult | None:
         """Runs one step on one of the script's batches, later; waits while the workers are too far behind.
@@ -281,19 +281,20 @@ class Job:
         self._num_data += 1
         return self._num_data
 
-    def _flush(self) -> None:
+    def _flush(self, more_follows: bool = False) -> None:
+        """Sends the steps that have not been sent. `more_follows`: see `JobStream.send`."""
         if self._waiting:
             program, data, results = self._target
             batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._run(program, data, batches, results)
+            self._run(program, data, batches, results, more_follows)
         if self._chunk:
             chunk, self._chunk = self._chunk, Chunk()
-            self._send(chunk)
+            self._send(chunk, more_follows)
         self._flushed_s = time.monotonic()
         self._flow.observe(self.step_times.done)
         self._stream.keep_up()
 
-    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool) -> None:
+    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool, more_follows: bool) -> None:
         """Sends steps, in as many messages as their row numbers take.
 
         Args:
@@ -301,13 +302,14 @@ class Job:
             data: Number of the data set.
             batches: Row numbers of each, little-endian int64.
             results: Whether the steps' outputs are wanted.
+            more_follows: See `JobStream.send`.
         """
         for part in gathered(batches, ROWS_BYTES):
             rows = [self._batch(indices) for indices in part]
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
-            self._stream.send(job_pb2.Instruction(run=run), large, is_small=not large)
+            self._stream.send(job_pb2.Instruction(run=run), large, not large, more_follows)
 
     def _batch(self, indices: bytes) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
@@ -317,7 +319,7 @@ class Job:
         self._streaming.append((self._flow.sent + 1, len(indices)))
         return job_pb2.Batch(blob=blob)
 
-    def _send(self, chunk: Chunk) -> None:
+    def _send(self, chunk: Chunk, more_follows: bool) -> None:
         program, results = self._chunk_target
         run = job_pb2.RunSteps(program=program, data=self._new_data(), results=results, batches=chunk.batches())
         contents = []
@@ -330,7 +332,7 @@ class Job:
             run.chunk.CopyFrom(chunk.within(blob))
             contents.append(pieces)
         self._flow.sent += len(chunk)
-        self._stream.send(job_pb2.Instruction(run=run), contents, is_small=not contents)
+        self._stream.send(job_pb2.Instruction(run=run), contents, not contents, more_follows)
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 
     @property
@@ -357,11 +359,11 @@ class Job:
         """Copies, on all workers, variables of another program to as many variables of this one."""
         self._flush()
         move = job_pb2.MoveState(program=program, variables=variables, source=source, source_variables=source_variables)
-        self._stream.send(job_pb2.Instruction(move=move), is_small=True)
+        self._stream.send(job_pb2.Instruction(move=move), is_small=True, more_follows=True)
 
     def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
         """Requests state as it is after all steps so far; with `variables`, of WHAT_ALL these variables only."""
-        self._flush()
+        self._flush(more_follows=True)
         # All state of a program is an account, too, of which the pool is told.
         is_part = bool(variables) or what != job_pb2.Drain.WHAT_ALL
         is_small = is_part and self._programs.state_bytes(program, variables) <= _SMALL_BYTES

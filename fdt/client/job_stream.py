@@ -130,7 +130,11 @@ class JobStream:
         return job_pb2_grpc.JobsStub(self._channel).Train(_until_none(self._outgoing), wait_for_ready=True)
 
     def send(
-        self, instruction: job_pb2.Instruction, contents: Sequence[Sequence[Buffer]] = (), is_small: bool = False
+        self,
+        instruction: job_pb2.Instruction,
+        contents: Sequence[Sequence[Buffer]] = (),
+        is_small: bool = False,
+        more_follows: bool = False,
     ) -> None:
         """Queues an instruction.
 
@@ -138,6 +142,7 @@ class JobStream:
             instruction: The instruction.
             contents: Contents of the blobs that it names, in order; each in pieces, which must not change.
             is_small: Whether it may go past the pool, if there is a way, and so may its answer.
+            more_follows: Whether another instruction, or a wait, comes next.
 
         Raises:
             FdtError: The job has failed.
@@ -148,19 +153,19 @@ class JobStream:
             if instruction.WhichOneof("kind") == "load":
                 self._loads += 1
                 self._steps_before = self.step_times.done
-            self._put(instruction, is_small)
+            self._put(instruction, is_small, more_follows)
 
-    def _put(self, instruction: job_pb2.Instruction, is_small: bool = False) -> None:
+    def _put(self, instruction: job_pb2.Instruction, is_small: bool = False, more_follows: bool = False) -> None:
         if self._direct is None:
             self._outgoing.put(instruction)
-        elif not (is_small and self._sent_directly(instruction)):
-            self._direct.send_by(self._outgoing.put, instruction)
+        elif not (is_small and self._sent_directly(instruction, more_follows)):
+            self._direct.send_by(self._outgoing.put, instruction, self.check)
 
-    def _sent_directly(self, instruction: job_pb2.Instruction) -> bool:
+    def _sent_directly(self, instruction: job_pb2.Instruction, more_follows: bool) -> bool:
         assert self._direct is not None
         if instruction.HasField("drain"):
             return self._direct.ask(instruction.drain, self.check)
-        return self._direct.send(instruction, self.check)
+        return self._direct.send(instruction, self.check, more_follows)
 
     def show(self, shown: job_pb2.Shown) -> None:
         """Sends the pool the numbers that the script was shown; workers and a job that replaces this one do not get them."""
@@ -338,6 +343,9 @@ class JobStream:
         del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
+        if self._direct is not None and self._direct.holds:
+            with self._order:
+                self._direct.flush(self.check)
         deadline = None if limit_s is None else time.monotonic() + limit_s
         # A step before it may have failed after the awaited event arrived.
         self.check()

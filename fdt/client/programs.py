@@ -46,10 +46,12 @@ class Programs:
         return number
 
     def state_bytes(self, number: int, variables: Sequence[int]) -> float:
-        """Returns the bytes of variables of a program, or, if none are named, of its metrics and outputs; as far as known, else
-        infinity.
+        """Returns the bytes of variables of a program, or, if none are named, of its metrics and outputs; infinity if these are
+        not known.
         """
-        sizes = self._variable_bytes[number]
+        sizes = self._variable_bytes.get(number)
+        if sizes is None:
+            return math.inf
         return sum(sizes[place] for place in variables) if variables else self._metric_bytes[number]
 
     def use(self, number: int, user: object) -> None:

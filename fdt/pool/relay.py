@@ -325,7 +325,8 @@ class JobRelay:
         with self._lock:
             self._num_closed += 1
             event.closed.remaining = max(0, len(self._workers) - self._num_closed)
-        self.tell(event)
+            # In this order: the client reads no further than the last one.
+            self.tell(event)
 
     # ---- blobs used only once: large states, results, row numbers, pieces of a stream --------------------------------
 

@@ -16,7 +16,7 @@ from fdt.v1 import blobs_pb2 as fdt_dot_v1_dot_blobs__pb2
 from fdt.v1 import job_pb2 as fdt_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x66\x64t/v1/worker.proto\x12\x06\x66\x64t.v1\x1a\x12\x66\x64t/v1/blobs.proto\x1a\x10\x66\x64t/v1/job.proto\"\x9f\x01\n\x0bWorkerEvent\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\r.fdt.v1.ReadyH\x00\x12 \n\x06joined\x18\x02 \x01(\x0b\x32\x0e.fdt.v1.JoinedH\x00\x12\x1e\n\x05\x65vent\x18\x03 \x01(\x0b\x32\r.fdt.v1.EventH\x00\x12&\n\theartbeat\x18\x04 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x42\x06\n\x04kind\"8\n\x05Ready\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x12\n\ntensorflow\x18\x03 \x01(\t\"\x08\n\x06Joined\";\n\tHeartbeat\x12\x1e\n\x06sample\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Sample\x12\x0e\n\x06idle_s\x18\x02 \x01(\x01\"q\n\x11WorkerInstruction\x12(\n\nassignment\x18\x01 \x01(\x0b\x32\x12.fdt.v1.AssignmentH\x00\x12*\n\x0binstruction\x18\x02 \x01(\x0b\x32\x13.fdt.v1.InstructionH\x00\x42\x06\n\x04kind\"\xbf\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x13\n\x0bnum_threads\x18\x04 \x01(\r\x12\x38\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32#.fdt.v1.Assignment.EnvironmentEntry\x12\x30\n\x07options\x18\x06 \x03(\x0b\x32\x1f.fdt.v1.Assignment.OptionsEntry\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x0f\n\x07members\x18\x08 \x03(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\x0fPutValueRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x0f\n\rPutValueReply\"\x1e\n\x0fGetValueRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"-\n\rGetValueReply\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value2\xa0\x02\n\x07Workers\x12<\n\x06\x41ttach\x12\x13.fdt.v1.WorkerEvent\x1a\x19.fdt.v1.WorkerInstruction(\x01\x30\x01\x12:\n\x08PutValue\x12\x17.fdt.v1.PutValueRequest\x1a\x15.fdt.v1.PutValueReply\x12:\n\x08GetValue\x12\x17.fdt.v1.GetValueRequest\x1a\x15.fdt.v1.GetValueReply\x12/\n\x07PutBlob\x12\x10.fdt.v1.PutChunk\x1a\x10.fdt.v1.PutReply(\x01\x12.\n\x07GetBlob\x12\x0f.fdt.v1.BlobRef\x1a\x10.fdt.v1.GetChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x66\x64t/v1/worker.proto\x12\x06\x66\x64t.v1\x1a\x12\x66\x64t/v1/blobs.proto\x1a\x10\x66\x64t/v1/job.proto\"\x9f\x01\n\x0bWorkerEvent\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\r.fdt.v1.ReadyH\x00\x12 \n\x06joined\x18\x02 \x01(\x0b\x32\x0e.fdt.v1.JoinedH\x00\x12\x1e\n\x05\x65vent\x18\x03 \x01(\x0b\x32\r.fdt.v1.EventH\x00\x12&\n\theartbeat\x18\x04 \x01(\x0b\x32\x11.fdt.v1.HeartbeatH\x00\x42\x06\n\x04kind\"8\n\x05Ready\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x12\n\ntensorflow\x18\x03 \x01(\t\"\x08\n\x06Joined\";\n\tHeartbeat\x12\x1e\n\x06sample\x18\x01 \x01(\x0b\x32\x0e.fdt.v1.Sample\x12\x0e\n\x06idle_s\x18\x02 \x01(\x01\"q\n\x11WorkerInstruction\x12(\n\nassignment\x18\x01 \x01(\x0b\x32\x12.fdt.v1.AssignmentH\x00\x12*\n\x0binstruction\x18\x02 \x01(\x0b\x32\x13.fdt.v1.InstructionH\x00\x42\x06\n\x04kind\"E\n\x12WorkerInstructions\x12/\n\x0cinstructions\x18\x01 \x03(\x0b\x32\x19.fdt.v1.WorkerInstruction\"\xbf\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r\x12\x13\n\x0bnum_threads\x18\x04 \x01(\r\x12\x38\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32#.fdt.v1.Assignment.EnvironmentEntry\x12\x30\n\x07options\x18\x06 \x03(\x0b\x32\x1f.fdt.v1.Assignment.OptionsEntry\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x0f\n\x07members\x18\x08 \x03(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\x0fPutValueRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x0f\n\rPutValueReply\"\x1e\n\x0fGetValueRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"-\n\rGetValueReply\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value2\xa0\x02\n\x07Workers\x12<\n\x06\x41ttach\x12\x13.fdt.v1.WorkerEvent\x1a\x19.fdt.v1.WorkerInstruction(\x01\x30\x01\x12:\n\x08PutValue\x12\x17.fdt.v1.PutValueRequest\x1a\x15.fdt.v1.PutValueReply\x12:\n\x08GetValue\x12\x17.fdt.v1.GetValueRequest\x1a\x15.fdt.v1.GetValueReply\x12/\n\x07PutBlob\x12\x10.fdt.v1.PutChunk\x1a\x10.fdt.v1.PutReply(\x01\x12.\n\x07GetBlob\x12\x0f.fdt.v1.BlobRef\x1a\x10.fdt.v1.GetChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +37,22 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_HEARTBEAT']._serialized_end=358
   _globals['_WORKERINSTRUCTION']._serialized_start=360
   _globals['_WORKERINSTRUCTION']._serialized_end=473
-  _globals['_ASSIGNMENT']._serialized_start=476
-  _globals['_ASSIGNMENT']._serialized_end=795
-  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_start=697
-  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_end=747
-  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_start=749
-  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_end=795
-  _globals['_PUTVALUEREQUEST']._serialized_start=797
-  _globals['_PUTVALUEREQUEST']._serialized_end=842
-  _globals['_PUTVALUEREPLY']._serialized_start=844
-  _globals['_PUTVALUEREPLY']._serialized_end=859
-  _globals['_GETVALUEREQUEST']._serialized_start=861
-  _globals['_GETVALUEREQUEST']._serialized_end=891
-  _globals['_GETVALUEREPLY']._serialized_start=893
-  _globals['_GETVALUEREPLY']._serialized_end=938
-  _globals['_WORKERS']._serialized_start=941
-  _globals['_WORKERS']._serialized_end=1229
+  _globals['_WORKERINSTRUCTIONS']._serialized_start=475
+  _globals['_WORKERINSTRUCTIONS']._serialized_end=544
+  _globals['_ASSIGNMENT']._serialized_start=547
+  _globals['_ASSIGNMENT']._serialized_end=866
+  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_start=768
+  _globals['_ASSIGNMENT_ENVIRONMENTENTRY']._serialized_end=818
+  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_start=820
+  _globals['_ASSIGNMENT_OPTIONSENTRY']._serialized_end=866
+  _globals['_PUTVALUEREQUEST']._serialized_start=868
+  _globals['_PUTVALUEREQUEST']._serialized_end=913
+  _globals['_PUTVALUEREPLY']._serialized_start=915
+  _globals['_PUTVALUEREPLY']._serialized_end=930
+  _globals['_GETVALUEREQUEST']._serialized_start=932
+  _globals['_GETVALUEREQUEST']._serialized_end=962
+  _globals['_GETVALUEREPLY']._serialized_start=964
+  _globals['_GETVALUEREPLY']._serialized_end=1009
+  _globals['_WORKERS']._serialized_start=1012
+  _globals['_WORKERS']._serialized_end=1300
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,12 @@ class WorkerInstruction(_message.Message):
     instruction: _job_pb2.Instruction
     def __init__(self, assignment: _Optional[_Union[Assignment, _Mapping]] = ..., instruction: _Optional[_Union[_job_pb2.Instruction, _Mapping]] = ...) -> None: ...
 
+class WorkerInstructions(_message.Message):
+    __slots__ = ("instructions",)
+    INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
+    instructions: _containers.RepeatedCompositeFieldContainer[WorkerInstruction]
+    def __init__(self, instructions: _Optional[_Iterable[_Union[WorkerInstruction, _Mapping]]] = ...) -> None: ...
+
 class Assignment(_message.Message):
     __slots__ = ("job", "rank", "num_workers", "num_threads", "environment", "options", "key", "members")
     class EnvironmentEntry(_message.Message):

@@ -86,7 +86,7 @@ class Inbox:
             raw = self._direct.receive()
             if raw is None:
                 return
-            self._from_client.append(wire.decode(worker_pb2.WorkerInstruction, raw))
+            self._from_client.extend(wire.decode(worker_pb2.WorkerInstructions, raw).instructions)
 
     def _wait(self, limit_s: float | None) -> None:
         """Waits until something may have come."""

@@ -513,7 +513,7 @@ def test_a_client_that_cannot_take_what_comes_says_so_and_does_not_wait(
 ) -> None:
     opening = job_pb2.OpenJob(mode="sync", num_workers=1, versions=versions())
     with monkeypatch.context() as patch:
-        patch.setattr("fdt.client.job_stream.JobStream._take", lambda stream, drained: 1 / 0)
+        patch.setattr("fdt.client.job_stream.JobStream._take", lambda *_, **__: 1 / 0)
         stream = JobStream(shared.channel, shared.address, opening, TIMING, BlobClient(shared.channel, TIMING))
         stream.drain(0, job_pb2.Drain.WHAT_METRICS)
         with pytest.raises(JobError, match="could not be taken: ZeroDivisionError"):

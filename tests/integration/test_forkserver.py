@@ -29,7 +29,7 @@ for name in ("one", "two"):
     os.write(writer, name.encode())
     os.close(writer)
     server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False,
-                   "bounds": {}}, secret)
+                   "bounds": {}, "direct": False}, secret)
 for pid, log in server._logs.items():
     os.waitpid(pid, 0)
     while log.read():

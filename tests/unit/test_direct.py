@@ -22,7 +22,7 @@ def _run(program: int, content: bytes = b"") -> job_pb2.Instruction:
 
 def _by_pool(client: Direct, instruction: job_pb2.Instruction) -> worker_pb2.WorkerInstruction:
     sent: list[job_pb2.Instruction] = []
-    client.send_by(sent.append, instruction)
+    client.send_by(sent.append, instruction, _check)
     (only,) = sent
     return worker_pb2.WorkerInstruction(instruction=only)
 
@@ -115,7 +115,7 @@ def test_instructions_keep_their_order_whichever_way_they_go(tmp_path: Path) -> 
     found: list[list[int]] = [[], []]
     for number in range(300):
         if choice.random() < 0.5:
-            assert workers.client.send(_run(number), _check)
+            assert workers.client.send(_run(number), _check, more_follows=choice.random() < 0.5)
         else:
             sent = _by_pool(workers.client, _run(number))
             for waiting in late:
@@ -125,6 +125,7 @@ def test_instructions_keep_their_order_whichever_way_they_go(tmp_path: Path) -> 
                 workers.inboxes[rank].put(message)
                 waiting.remove(message)
             found[rank] += _programs(workers.inboxes[rank])
+    workers.client.flush(_check)
     for rank, waiting in enumerate(late):
         for message in waiting:
             workers.inboxes[rank].put(message)
@@ -189,6 +190,25 @@ def test_an_interrupt_of_the_script_while_it_sends(tmp_path: Path, after: int) -
     for inbox in workers.inboxes:
         inbox.put(late)
     assert workers.taken() == [[0, 1, 2]] * 2
+
+
+def test_what_others_follow_goes_with_them(tmp_path: Path) -> None:
+    """In as few messages as the largest one allows."""
+    workers, content = _Workers(tmp_path, 2), bytes(MAX_BYTES // 3)
+    for number in range(5):
+        assert workers.client.send(_run(number, content), _check, more_follows=True)
+    assert workers.client.holds and workers.taken() == [[], []]
+    with pytest.MonkeyPatch.context() as patch:
+        whole, sizes = Connection.send, list[int]()
+
+        def counted(connection: Connection, message: bytes) -> bool:
+            sizes.append(len(message) // len(content))
+            return whole(connection, message)
+
+        patch.setattr(Connection, "send", counted)
+        assert workers.client.send(_run(5), _check)
+    assert not workers.client.holds and workers.taken() == [[0, 1, 2, 3, 4, 5]] * 2
+    assert sizes == [2, 2, 2, 2, 1, 1], "of each instruction with content, to each of the two"
 
 
 def test_too_large_for_this_way(tmp_path: Path) -> None:

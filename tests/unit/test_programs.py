@@ -66,3 +66,4 @@ def test_the_sizes_of_a_state() -> None:
     assert programs.state_bytes(number, [1, 2]) == math.inf, "how long a text is, is not known"
     program.outputs.add(tensor=tensor(dtype="float32", shape=[-1]))
     assert programs.state_bytes(programs.add(b"2", program), []) == math.inf
+    assert programs.state_bytes(5, [0]) == math.inf, "no such program"
