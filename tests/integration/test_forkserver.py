@@ -16,20 +16,21 @@ os.environ.update({name: "x" for name in (forkserver.ENGINE, forkserver.PARENT, 
 library = os.open("/dev/urandom", os.O_RDONLY)
 server = forkserver.ForkServer(object, Network.HOST, 1.0)
 
-def work(engine, secret, attached, gateway, memories):
-    found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors() - {secret, memories.fileno()}}
+def work(engine, secret, attached, gateway, memories, listener):
+    own = {secret, memories.fileno()} | ({listener.fileno()} if listener is not None else set())
+    found = {d: os.readlink(f"/proc/self/fd/{d}") for d in forkserver._descriptors() - own}
     assert found == {library: "/dev/urandom"}, found
     print("as it should be, with the secret of", os.read(secret, 100).decode(), flush=True)
 
 forkserver.work = work
 fields = sandbox.Reach(folder, (), ()).fields()
-for name in ("one", "two"):
+for name, direct in (("one", True), ("two", False)):
     # The second must not have what the server keeps for the first.
     secret, writer = os.pipe()
     os.write(writer, name.encode())
     os.close(writer)
     server._start({"start": name, "environment": {}, "log": str(folder / name), "reach": fields, "walls": False,
-                   "bounds": {}, "direct": False}, secret)
+                   "bounds": {}, "direct": direct}, secret)
 for pid, log in server._logs.items():
     os.waitpid(pid, 0)
     while log.read():
