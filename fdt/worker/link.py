@@ -82,7 +82,7 @@ class Link:
         self._outgoing.put(event)
 
     def send_directly(self, event: job_pb2.Event) -> bool:
-        """Sends an event past the pool; returns False if the client has no connection, or no room now. Main thread only."""
+        """Sends an event past the pool; returns False if the client has no connection, or no room now."""
         direct = self._incoming.direct
         if direct is None:
             return False
@@ -90,7 +90,7 @@ class Link:
         return len(raw) <= MAX_BYTES and direct.send(raw)
 
     def answer_directly(self, event: job_pb2.Event) -> None:
-        """Sends an event past the pool, and waits for room; does nothing if the client is gone. Main thread only.
+        """Sends an event past the pool, and waits for room; does nothing if the client is gone.
 
         Raises:
             ProtocolError: The event is too large: the client should have asked by the pool.
