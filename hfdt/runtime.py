@@ -17,7 +17,7 @@ from fdt.base.native import library, optional
 from fdt.base.relaxation import BATCH_NORM
 from fdt.division.variable_layouts import MIN_TABLE_BYTES
 from fdt.errors import ProtocolError, WorkerError
-from fdt.program import computation
+from fdt.program import computation, variable_value
 from fdt.program.engine import as_rows, as_state, assign, bound_arrays, state_values
 from fdt.program.layout import shares
 from fdt.program.packing import as_array, content, empty, joined, pack_outputs
@@ -187,7 +187,8 @@ class HorovodEngine:
         )
         for i, j in zip(variables, source_variables, strict=True):
             value = values.get(j, giving.variables[j])
-            target.variables[i].assign(value if i in target.divided and j in alike else self._part(program, i, value))
+            own = value if i in target.divided and j in alike else self._part(program, i, value)
+            variable_value.write(target.variables[i], own)
 
     def _part(self, program: int, index: int, value: Any) -> Any:
         """Returns this rank's share of a variable's value."""
@@ -255,7 +256,7 @@ class HorovodEngine:
         among = variables or loaded.with_role(*(_DRAINED if everything else (_METRIC,)))
         values: dict[int, Any] = dict(self._sums(program, [i for i in among if i in self._divided[program].in_part]))
         whole = [i for i in among if i not in values and i not in loaded.divided]
-        values |= {i: as_array(loaded.variables[i]) for i in whole}
+        values |= {i: as_array(variable_value.read(loaded.variables[i])) for i in whole}
         if everything:
             self._agree(loaded, whole, [values[i] for i in whole])
         in_parts = {i: loaded.variables[i] for i in sorted(set(among) & set(loaded.divided))}
@@ -290,7 +291,7 @@ class HorovodEngine:
 
     def _sums(self, program: int, indices: Iterable[int]) -> dict[int, np.ndarray]:
         indices = sorted(indices)
-        arrays = [self._programs[program].variables[i].numpy() for i in indices]
+        arrays = [as_array(variable_value.read(self._programs[program].variables[i])) for i in indices]
         return dict(zip(indices, exchange.sum_over_ranks("fdt_in_part", arrays, self._mesh), strict=True))
 
     def _outputs(self, program: int) -> bytes:

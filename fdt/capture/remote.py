@@ -17,7 +17,7 @@ from fdt.client.state import SharedState
 from fdt.errors import FdtError, StepError
 from fdt.v1 import job_pb2, program_pb2
 
-# If the script reads variables more often than this between two steps, all are fetched at once.
+# If the script looks at variables more often than this between two steps, all are fetched at once.
 _FEW_LOOKS = 3
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
@@ -70,8 +70,8 @@ class RemoteVariables:
         """
         self._session, self._touch = session, touch
         self._versions: VariableVersions[RemoteStep] = VariableVersions()
-        # How often the script has read variables that were on the pool, since the last step.
-        self._looks = 0
+        # How often the script has looked at variables since the last step, and how often the last time that it did so.
+        self._looks = self._looks_before = 0
         self._job: Job | None = None
         self._watched: WeakSet[RemoteStep] = WeakSet()
         self._lock = threading.RLock()
@@ -109,7 +109,7 @@ class RemoteVariables:
     def ran(self, step: RemoteStep) -> None:
         """Records that a step was sent, which changes the variables that it writes."""
         self._versions.written(step, step.written)
-        self._looks = 0
+        self._looks_before, self._looks = self._looks or self._looks_before, 0
 
     def forget_pool(self) -> None:
         """Records that the pool's values are lost: the script has the values that it read last."""
@@ -169,12 +169,19 @@ class RemoteVariables:
         """Fetches variables that the script is about to read or change."""
         with self._lock:
             away = self._versions.away(variables)
+            self._looks += 1
             if away:
-                self._looks += 1
-                everything = self._looks > _FEW_LOOKS
                 with self.told():
-                    self._bring_home(self._session.job(), self._versions.away() if everything else away)
+                    job = self._session.job()
+                    self._bring_home(job, self._looked_at(job, away))
             self._versions.changed_at_home(variables)
+
+    def _looked_at(self, job: Job, away: dict[RemoteStep, set[int]]) -> dict[RemoteStep, set[int]]:
+        """Returns what is fetched, of variables on the pool, when the script looks at some: these, or all of them."""
+        everything = self._versions.away()
+        is_small = all(job.is_small(step.program, _places(step, each)) for step, each in everything.items())
+        is_often = max(self._looks, self._looks_before) > _FEW_LOOKS
+        return everything if is_small or is_often else away
 
     def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
         # All requests are sent before the first answer is waited for.
@@ -183,8 +190,7 @@ class RemoteVariables:
             if variables <= step.metrics:
                 metrics.append((step, job.request(step.program, METRICS)))
             else:
-                places = sorted(step.places[v] for v in variables)
-                others.append((step, variables, job.request(step.program, ALL, places)))
+                others.append((step, variables, job.request(step.program, ALL, _places(step, variables))))
         for step, drain in metrics:
             self._metrics_home(step, drain)
         for step, variables, drain in others:
@@ -199,3 +205,7 @@ class RemoteVariables:
         step.state.accept(answer.state, answer.contents, variables)
         self._versions.came_home(variables)
         return answer
+
+
+def _places(step: RemoteStep, variables: set[int]) -> list[int]:
+    return sorted(step.places[variable] for variable in variables)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
+from fdt.program import variable_value
 from fdt.program.packing import content, joined, shared, unpack_state
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2, program_pb2
@@ -40,7 +41,7 @@ class SharedState:
         for i, variable in enumerate(self._variables):
             if among is not None and id(variable) not in among:
                 continue
-            now = variable.read_value()
+            now = variable_value.read(variable)
             value = shared(now)
             if not self._is_held(i, [value]):
                 self._held[i] = now
@@ -69,8 +70,8 @@ class SharedState:
             if among is not None and id(variable) not in among:
                 continue
             if not self._is_held(i, pieces):
-                variable.assign(joined(pieces))
-                self._held[i] = variable.read_value()
+                variable_value.write(variable, joined(pieces))
+                self._held[i] = variable_value.read(variable)
 
     def _is_held(self, index: int, pieces: Sequence[np.ndarray]) -> bool:
         held = self._held[index]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fdt.base.native import optional
 from fdt.errors import ProtocolError
+from fdt.program import variable_value
 from fdt.program.packing import Pieces, in_pieces, joined, shared, unpack_state
 from fdt.program.step_program import dtype_of
 from fdt.transport.blob_store import BlobStore
@@ -53,7 +54,7 @@ def assign(variable: tf.Variable, pieces: Sequence[np.ndarray], wait: Callable[[
     """
     large = sum(piece.nbytes for piece in pieces) > _ASSIGNED_BYTES and pieces[0].ndim > 0 and _has_rows(variable)
     if not large or (native := optional("fdt.program.update")) is None:
-        variable.assign(joined(pieces))
+        variable_value.write(variable, joined(pieces))
         return
     start = 0
     for piece in pieces:
@@ -87,7 +88,7 @@ def as_rows(blobs: BlobStore, parts: Mapping[int, tf.Variable]) -> job_pb2.Rows:
 
 def _read(variable: tf.Variable) -> Iterator[np.ndarray]:
     # Later, so that no two variables are copied at once that NumPy cannot share.
-    yield shared(variable.read_value())
+    yield shared(variable_value.read(variable))
 
 
 def _payload(blobs: BlobStore, values: Sequence[np.ndarray | Pieces]) -> blobs_pb2.Payload:
