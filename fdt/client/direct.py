@@ -34,15 +34,15 @@ Handle = Callable[[job_pb2.Event], None]
 
 
 class Direct:
-    """Connections to the processes of one job, and of each that replaces it.
+    """Connections to the processes of one job, and of each that replaces it; in other pools than the run's own there are none.
 
     One thread sends at a time. Any thread may wait for events; one at a time takes them, for all.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         """
         Args:
-            folder: Holds the workers' folders.
+            folder: Holds the workers' folders; None if they are not of the run's own pool.
         """
         self._folder = folder
         self._connections: list[Connection] = []
@@ -66,6 +66,8 @@ class Direct:
 
     def connect(self, processes: Sequence[str]) -> None:
         """Connects to all processes of a job, named by rank, or to none."""
+        if self._folder is None:
+            return
         found: list[Connection] = []
         try:
             for name in processes:
@@ -91,7 +93,7 @@ class Direct:
             instruction: The instruction.
             check: See `send`.
         """
-        if instruction.WhichOneof("kind") in _OF_POOL:
+        if self._folder is None or instruction.WhichOneof("kind") in _OF_POOL:
             put(instruction)
             return
         sent = job_pb2.Instruction()
@@ -191,7 +193,7 @@ class Direct:
 
     def wake(self) -> None:
         """Has another thread that waits, or is about to, look again."""
-        if self._taker != threading.get_ident():
+        if self._connections and self._taker != threading.get_ident():
             os.eventfd_write(self._wake, 1)
 
     def end(self, handle: Handle) -> None:

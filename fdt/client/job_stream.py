@@ -83,7 +83,7 @@ class JobStream:
         self._channel = channel
         self._outgoing: _Outgoing = queue.SimpleQueue()
         # Past the control process of a run's own pool.
-        self._direct = Direct(blobs.directory.parent / WORKERS) if isinstance(blobs, SharedStore) else None
+        self._direct = Direct(blobs.directory.parent / WORKERS if isinstance(blobs, SharedStore) else None)
         self._is_closing = False
         # Held while an instruction is sent and logged, so that workers and log have the same order.
         self._order = threading.RLock()
@@ -156,13 +156,10 @@ class JobStream:
             self._put(instruction, is_small, more_follows)
 
     def _put(self, instruction: job_pb2.Instruction, is_small: bool = False, more_follows: bool = False) -> None:
-        if self._direct is None:
-            self._outgoing.put(instruction)
-        elif not (is_small and self._sent_directly(instruction, more_follows)):
+        if not (is_small and self._sent_directly(instruction, more_follows)):
             self._direct.send_by(self._outgoing.put, instruction, self.check)
 
     def _sent_directly(self, instruction: job_pb2.Instruction, more_follows: bool) -> bool:
-        assert self._direct is not None
         if instruction.HasField("drain"):
             return self._direct.ask(instruction.drain, self.check)
         return self._direct.send(instruction, self.check, more_follows)
@@ -174,8 +171,7 @@ class JobStream:
 
     def keep_up(self) -> None:
         """Takes what has come, and requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
-        if self._direct is not None:
-            self._direct.take(0.0, self._handle_direct)
+        self._direct.take(0.0, self._handle_direct)
         self._forget_unwanted()
         if self._recovery.is_due:
             with self._order:
@@ -343,7 +339,7 @@ class JobStream:
         del self._call
 
     def _wait(self, condition: Callable[[], bool], what: str, limit_s: float | None = None) -> None:
-        if self._direct is not None and self._direct.holds:
+        if self._direct.holds:
             with self._order:
                 self._direct.flush(self.check)
         deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -363,7 +359,7 @@ class JobStream:
 
     def _pause(self, limit_s: float) -> None:
         """Waits, with `_changed` in hand, until there may be something new; takes what comes directly, unless another does."""
-        if self._direct is None or not self._direct.is_connected:
+        if not self._direct.is_connected:
             self._changed.wait(limit_s)
             return
         known = self._news
@@ -382,8 +378,7 @@ class JobStream:
         """Wakes who waits, with `_changed` in hand."""
         self._news += 1
         self._changed.notify_all()
-        if self._direct is not None:
-            self._direct.wake()
+        self._direct.wake()
 
     @property
     def _is_new(self) -> bool:
@@ -439,9 +434,8 @@ class JobStream:
                 return self._reason
             return broken or statuses.from_rpc_error(failure, self._address)
         finally:
-            if self._direct is not None:
-                with self._order:
-                    self._direct.end(self._handle_direct)
+            with self._order:
+                self._direct.end(self._handle_direct)
         return broken
 
     def _handled(self, event: job_pb2.Event) -> FdtError | None:
@@ -520,8 +514,7 @@ class JobStream:
         with self._order:
             self._call.cancel()
             self._outgoing.put(None)
-            if self._direct is not None:
-                self._direct.begin()
+            self._direct.begin()
             self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
             # Every other time without snapshots in between: workers that die of a snapshot get further then.
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
@@ -550,7 +543,7 @@ class JobStream:
         with self._changed:
             # Workers answer as soon as they have joined; the pool's event for that may arrive after their first answer.
             self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
-            if kind == "started" and self._direct is not None:
+            if kind == "started":
                 self._direct.connect(event.started.processes)
             if kind == "loaded":
                 self._loaded += 1
