@@ -17,8 +17,8 @@ from fdt.client.state import SharedState
 from fdt.errors import FdtError, StepError
 from fdt.v1 import job_pb2, program_pb2
 
-# If the script looks at variables more often than this between two steps, all are fetched at once.
-_FEW_LOOKS = 3
+# If the script looks at more variables than this between two steps, all are fetched at once.
+_FEW = 3
 METRICS, ALL = job_pb2.Drain.WHAT_METRICS, job_pb2.Drain.WHAT_ALL
 
 
@@ -70,8 +70,9 @@ class RemoteVariables:
         """
         self._session, self._touch = session, touch
         self._versions: VariableVersions[RemoteStep] = VariableVersions()
-        # How often the script has looked at variables since the last step, and how often the last time that it did so.
-        self._looks = self._looks_before = 0
+        # Of the variables that the last step left on the pool: those that the script has looked at, those that came home with
+        # them; and at how many it looked the last time that it did so.
+        self._looked, self._unasked, self._looked_before = set[int](), set[int](), 0
         self._job: Job | None = None
         self._watched: WeakSet[RemoteStep] = WeakSet()
         self._lock = threading.RLock()
@@ -109,7 +110,8 @@ class RemoteVariables:
     def ran(self, step: RemoteStep) -> None:
         """Records that a step was sent, which changes the variables that it writes."""
         self._versions.written(step, step.written)
-        self._looks_before, self._looks = self._looks or self._looks_before, 0
+        self._looked_before = len(self._looked) or self._looked_before
+        self._looked, self._unasked = set(), set()
 
     def forget_pool(self) -> None:
         """Records that the pool's values are lost: the script has the values that it read last."""
@@ -169,19 +171,22 @@ class RemoteVariables:
         """Fetches variables that the script is about to read or change."""
         with self._lock:
             away = self._versions.away(variables)
-            self._looks += 1
+            self._looked |= variables & self._unasked.union(*away.values())
             if away:
                 with self.told():
                     job = self._session.job()
-                    self._bring_home(job, self._looked_at(job, away))
+                    self._bring_home(job, self._fetched(job, away))
             self._versions.changed_at_home(variables)
 
-    def _looked_at(self, job: Job, away: dict[RemoteStep, set[int]]) -> dict[RemoteStep, set[int]]:
+    def _fetched(self, job: Job, away: dict[RemoteStep, set[int]]) -> dict[RemoteStep, set[int]]:
         """Returns what is fetched, of variables on the pool, when the script looks at some: these, or all of them."""
         everything = self._versions.away()
         is_small = all(job.is_small(step.program, _places(step, each)) for step, each in everything.items())
-        is_often = max(self._looks, self._looks_before) > _FEW_LOOKS
-        return everything if is_small or is_often else away
+        if not is_small and max(len(self._looked), self._looked_before) <= _FEW:
+            return away
+        # Keras itself looks at metrics.
+        self._unasked.update(*(variables - step.metrics for step, variables in everything.items()))
+        return everything
 
     def _bring_home(self, job: Job, away: dict[RemoteStep, set[int]]) -> None:
         # All requests are sent before the first answer is waited for.

@@ -83,6 +83,22 @@ def test_who_looks_at_all_once_gets_them_in_one_message_the_next_time() -> None:
     assert script.looks_at(*ALL) == [[0], [1], [2], [3, 4, 5]]
     assert script.looks_at() == []
     assert script.looks_at(*ALL) == [ALL]
-    # Who looks at one from now on gets one again.
+    # Who looks at the same one again has looked at one.
+    assert script.looks_at(2, 2, 2, 2, 2) == [ALL]
+    assert script.looks_at(2) == [[2]]
+
+
+def test_what_keras_itself_looks_at_does_not_count() -> None:
+    script = Script(small=False)
+    script.step.metrics = {4, 5}
+    assert script.looks_at(0, 1, 2, 3) == [[0], [1], [2], [3, 4, 5]]
+    assert script.looks_at(0, 4, 5) == [ALL]
+    # Metrics are asked for without their numbers.
+    assert script.looks_at(0, 4) == [[0], []]
+
+
+def test_who_looks_at_one_from_now_on_gets_one_again() -> None:
+    script = Script(small=False)
+    script.looks_at(*ALL)
     assert script.looks_at(2) == [ALL]
     assert script.looks_at(2) == [[2]]
