@@ -281,26 +281,19 @@ class Job:
         self._num_data += 1
         return self._num_data
 
-    def _flush(self, more_follows: bool = False) -> None:
-        """Sends what has been gathered.
-
-        Args:
-            more_follows: See `JobStream.send`.
-        """
+    def _flush(self) -> None:
         if self._waiting:
             program, data, results = self._target
             batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._run(program, data, batches, results, more_follows)
+            self._run(program, data, batches, results)
         if self._chunk:
             chunk, self._chunk = self._chunk, Chunk()
-            self._send(chunk, more_follows)
+            self._send(chunk)
         self._flushed_s = time.monotonic()
         self._flow.observe(self.step_times.done)
         self._stream.keep_up()
 
-    def _run(
-        self, program: int, data: int, batches: Iterable[bytes], results: bool, more_follows: bool = False
-    ) -> None:
+    def _run(self, program: int, data: int, batches: Iterable[bytes], results: bool) -> None:
         """Sends steps, in as many messages as their row numbers take.
 
         Args:
@@ -308,14 +301,13 @@ class Job:
             data: Number of the data set.
             batches: Row numbers of each, little-endian int64.
             results: Whether the steps' outputs are wanted.
-            more_follows: See `JobStream.send`.
         """
         for part in gathered(batches, ROWS_BYTES):
             rows = [self._batch(indices) for indices in part]
             self._flow.sent += len(rows)
             run = job_pb2.RunSteps(program=program, data=data, batches=rows, results=results)
             large = [[indices] for indices, batch in zip(part, rows, strict=True) if batch.HasField("blob")]
-            self._stream.send(job_pb2.Instruction(run=run), large, not large, more_follows)
+            self._stream.send(job_pb2.Instruction(run=run), large, is_small=not large)
 
     def _batch(self, indices: bytes) -> job_pb2.Batch:
         if len(indices) <= ROWS_BYTES:
@@ -325,7 +317,7 @@ class Job:
         self._streaming.append((self._flow.sent + 1, len(indices)))
         return job_pb2.Batch(blob=blob)
 
-    def _send(self, chunk: Chunk, more_follows: bool) -> None:
+    def _send(self, chunk: Chunk) -> None:
         program, results = self._chunk_target
         run = job_pb2.RunSteps(program=program, data=self._new_data(), results=results, batches=chunk.batches())
         contents = []
@@ -338,7 +330,7 @@ class Job:
             run.chunk.CopyFrom(chunk.within(blob))
             contents.append(pieces)
         self._flow.sent += len(chunk)
-        self._stream.send(job_pb2.Instruction(run=run), contents, not contents, more_follows)
+        self._stream.send(job_pb2.Instruction(run=run), contents, is_small=not contents)
         self._streaming.append((self._flow.sent, chunk.num_bytes))
 
     @property
@@ -373,7 +365,7 @@ class Job:
 
     def request(self, program: int, what: "job_pb2.Drain.What", variables: Sequence[int] = ()) -> Drain:
         """Requests state as it is after all steps so far; with `variables`, of WHAT_ALL these variables only."""
-        self._flush(more_follows=True)
+        self._flush()
         # All state of a program is an account, too, of which the pool is told.
         is_part = bool(variables) or what != job_pb2.Drain.WHAT_ALL
         is_small = is_part and self.is_small(program, variables)
