@@ -15,12 +15,12 @@ def read(variable: tf.Variable) -> tf.Tensor:
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-def write(variable: tf.Variable, value: np.ndarray | tf.Tensor) -> None:
+def write(variable: tf.Variable, value: np.ndarray | tf.Tensor | tf.Variable) -> None:
     """Sets a variable.
 
     Args:
         variable: The variable.
-        value: An array or tensor of the variable's shape.
+        value: An array, tensor or variable of the same shape.
     """
     if type(variable) is not ResourceVariable or not variable.shape.is_compatible_with(value.shape):
         variable.assign(value, read_value=False)

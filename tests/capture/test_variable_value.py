@@ -56,6 +56,13 @@ def test_what_was_read_stays_as_it_was() -> None:
     assert before.numpy().tolist() == [1.0, 2.0] and variable.numpy().tolist() == [4.0, 5.0]
 
 
+def test_a_variable_gets_another_ones_value_and_keeps_it() -> None:
+    one, other = tf.Variable([1.0, 2.0]), tf.Variable([0.0, 0.0])
+    variable_value.write(other, one)
+    one.assign_add([1.0, 1.0])
+    assert other.numpy().tolist() == [1.0, 2.0] and one.numpy().tolist() == [2.0, 3.0]
+
+
 def test_a_value_of_another_shape_or_type_is_refused_as_by_the_variable() -> None:
     variable = tf.Variable([1.0, 2.0])
     with pytest.raises(ValueError, match="Shape mismatch"):
