@@ -4,7 +4,8 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 
-from fdt.client.job_stream import JobStream, Result
+from fdt.client.job_stream import JobStream
+from fdt.client.step_results import Result
 from fdt.transport.blobs import Buffer
 from fdt.v1 import job_pb2
 

@@ -52,7 +52,7 @@ class Direct:
         # interrupt of the script's may come at any time; what it left undone is sent before the next one, perhaps once more.
         self._unsent: collections.deque[tuple[int, bytes | Callable[[], None]]] = collections.deque()
         # Held by the thread that takes events, whose id is `_taker`.
-        self._taking, self._taker = threading.Lock(), 0
+        self._taking, self._taker = threading.RLock(), 0
         # By serial number of the drain, what workers have answered so far.
         self._answers: dict[int, Answers] = {}
         # Events that nobody has handled yet, with their workers' ranks: no more than answers to what was sent.
@@ -150,11 +150,7 @@ class Direct:
         for connection in list(self._connections):
             while not connection.send(raw):
                 # A worker that finds no room for an answer takes no instruction.
-                if self._taking.acquire(blocking=False):
-                    try:
-                        self._read()
-                    finally:
-                        self._taking.release()
+                self._alone(self._read)
                 self._wait(_LOOK_S, until_room=connection)
                 check()
 
@@ -175,8 +171,9 @@ class Direct:
         Returns:
             Whether it did; another thread may be doing so.
         """
-        if not self._taking.acquire(blocking=False):
-            return False
+        return self._alone(functools.partial(self._take, limit_s, handle))
+
+    def _take(self, limit_s: float, handle: Handle) -> None:
         self._taker = threading.get_ident()
         try:
             self._read()
@@ -188,8 +185,22 @@ class Direct:
             self._handle(handle)
         finally:
             self._taker = 0
-            self._taking.release()
-        return True
+
+    def _alone(self, do: Callable[[], None]) -> bool:
+        """Calls `do`, unless another thread takes events; returns whether it did.
+
+        An interrupt may come between the lock and the next line of Python, so that it is the lock that knows its owner.
+        """
+        try:
+            if not self._taking.acquire(blocking=False):
+                return False
+            do()
+            return True
+        finally:
+            try:  # noqa: SIM105 - a call of `suppress` would let an interrupt in
+                self._taking.release()
+            except RuntimeError:  # another thread's
+                pass
 
     def wake(self) -> None:
         """Has another thread that waits, or is about to, look again."""

@@ -8,11 +8,9 @@ import collections
 import contextlib
 import functools
 import itertools
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -20,30 +18,23 @@ from fdt.base.config import WORKERS, Timing
 from fdt.base.failure import as_error
 from fdt.base.progress_line import WAITING
 from fdt.base.usage import added
+from fdt.client.changes import Changes
 from fdt.client.direct import Direct
 from fdt.client.faults import Faults
+from fdt.client.job_call import JobCall
 from fdt.client.recovery import Recovery
 from fdt.client.report import say
+from fdt.client.step_results import Result, StepResults
 from fdt.client.step_times import StepTimes
 from fdt.errors import FdtError, JobError, PoolRestartingError, StepError, WorkerError, WorkerLostError
 from fdt.pool.state.job_queue import WORKERS_START
 from fdt.transport import statuses
 from fdt.transport.blob_client import BlobClient, SharedStore
 from fdt.transport.blobs import Buffer, payloads_of
-from fdt.v1 import blobs_pb2, job_pb2, job_pb2_grpc
+from fdt.v1 import blobs_pb2, job_pb2
 
-_Outgoing = queue.SimpleQueue["job_pb2.Instruction | None"]
 # What workers do with a program before its first step ends.
 _BUILDING = {"sync": "divide and compile", "async": "cut and compile"}
-
-
-class Result:
-    """The outputs of one step, once they have arrived."""
-
-    def __init__(self) -> None:
-        self.outputs: Buffer | None = None
-        # The reason if there will be none.
-        self.error: StepError | None = None
 
 
 class JobStream:
@@ -81,9 +72,9 @@ class JobStream:
         self._blobs = blobs
         self._address = address
         self._channel = channel
-        self._outgoing: _Outgoing = queue.SimpleQueue()
         # Past the control process of a run's own pool.
         self._direct = Direct(blobs.directory.parent / WORKERS if isinstance(blobs, SharedStore) else None)
+        self._changes = Changes(self._direct, self._handle_direct)
         self._is_closing = False
         # Held while an instruction is sent and logged, so that workers and log have the same order.
         self._order = threading.RLock()
@@ -96,16 +87,12 @@ class JobStream:
         self._used_before: list[job_pb2.WorkerUsage] = []
         self.usage: list[job_pb2.WorkerUsage] = []
         self.faults, self.step_times = Faults(), StepTimes()
-        self._changed = threading.Condition()
-        # How often there was something new for who waits.
-        self._news = 0
         self._error: FdtError | None = None
         self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
         # Serial numbers of drains whose answers nobody waits for any more; any thread may add to them at any time.
         self.unwanted: collections.deque[int] = collections.deque()
-        # Results that the script still holds.
-        self._results: WeakValueDictionary[int, Result] = WeakValueDictionary()
+        self._results = StepResults()
         # Which file the workers cannot read, by the number of a data set whose rows are files; "" if they can read all.
         self._missing: dict[int, str] = {}
         self._closed = False
@@ -121,13 +108,11 @@ class JobStream:
         # Bytes of the largest step's results, and all bytes fetched.
         self.result_bytes = 0
         self.bytes_fetched = 0
+        self._call = JobCall(channel, self._direct, self.check)
         self.send(job_pb2.Instruction(open=opening))
-        self._call = self._train()
+        self._call.open()
         self._reader = threading.Thread(target=self._read, name="fdt-job-events", daemon=True)
         self._reader.start()
-
-    def _train(self) -> grpc.Call:
-        return job_pb2_grpc.JobsStub(self._channel).Train(_until_none(self._outgoing), wait_for_ready=True)
 
     def send(
         self,
@@ -141,8 +126,7 @@ class JobStream:
         Args:
             instruction: The instruction.
             contents: Contents of the blobs that it names, in order; each in pieces, which must not change.
-            is_small: Whether it may go past the pool, if there is a way, and so may its answer.
-            more_follows: Whether another instruction, or a wait, comes next.
+            is_small, more_follows: See `JobCall.send`.
 
         Raises:
             FdtError: The job has failed.
@@ -153,21 +137,12 @@ class JobStream:
             if instruction.WhichOneof("kind") == "load":
                 self._loads += 1
                 self._steps_before = self.step_times.done
-            self._put(instruction, is_small, more_follows)
-
-    def _put(self, instruction: job_pb2.Instruction, is_small: bool = False, more_follows: bool = False) -> None:
-        if not (is_small and self._sent_directly(instruction, more_follows)):
-            self._direct.send_by(self._outgoing.put, instruction, self.check)
-
-    def _sent_directly(self, instruction: job_pb2.Instruction, more_follows: bool) -> bool:
-        if instruction.HasField("drain"):
-            return self._direct.ask(instruction.drain, self.check)
-        return self._direct.send(instruction, self.check, more_follows)
+            self._call.send(instruction, is_small, more_follows)
 
     def show(self, shown: job_pb2.Shown) -> None:
         """Sends the pool the numbers that the script was shown; workers and a job that replaces this one do not get them."""
         if self._started and not self._is_closing:
-            self._outgoing.put(job_pb2.Instruction(shown=shown))
+            self._call.tell_pool(job_pb2.Instruction(shown=shown))
 
     def keep_up(self) -> None:
         """Takes what has come, and requests a snapshot when one is due; `Job` calls it whenever it sends steps."""
@@ -206,7 +181,7 @@ class JobStream:
 
     def _ask(self, questions: Sequence[job_pb2.Instruction]) -> None:
         for question in questions:
-            self._put(question)
+            self._call.send(question)
 
     def check(self) -> None:
         """Raises the job's error, if it has one."""
@@ -270,12 +245,13 @@ class JobStream:
         Raises:
             FdtError: It does not go on.
         """
-        with self._changed:
-            # The loss may become known a moment after the failure.
-            self._changed.wait_for(
-                lambda: num_over < self.faults.count or self._ended or self._failed_step is not None,
-                self._timing.call_s,
-            )
+        # The loss may become known a moment after the failure.
+        deadline = time.monotonic() + self._timing.call_s
+        with self._changes:
+            while num_over == self.faults.count and not self._ended and self._failed_step is None:
+                if (remaining_s := deadline - time.monotonic()) <= 0:
+                    break
+                self._changes.wait(remaining_s)
         self.check()
         if num_over == self.faults.count:
             return False
@@ -287,10 +263,9 @@ class JobStream:
         self._wait(lambda: data in self._missing, "the workers' look at the data's files")
         return self._missing[data]
 
-    def expect(self, step: int) -> "Result":
+    def expect(self, step: int) -> Result:
         """Returns the place for the outputs of a step, numbered from the job's beginning."""
-        result = self._results[step] = Result()
-        return result
+        return self._results.expect(step)
 
     def content(self, payload: blobs_pb2.Payload) -> Buffer:
         """Returns the bytes of a payload, and lets the pool delete its blob."""
@@ -299,15 +274,15 @@ class JobStream:
         else:
             content = self._blobs.download(payload.blob)
             self._let_go(payload)
-        with self._changed:
+        with self._changes:
             self.bytes_fetched += len(content)
         return content
 
     def _let_go(self, payload: blobs_pb2.Payload) -> None:
         if payload.WhichOneof("content") == "blob":
-            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=[payload.blob])))
+            self._call.tell_pool(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=[payload.blob])))
 
-    def wait_result(self, result: "Result") -> Buffer:
+    def wait_result(self, result: Result) -> Buffer:
         """Waits for a step's outputs."""
         if result.error is None:
             self._wait(lambda: result.outputs is not None, "a step's results")
@@ -332,7 +307,7 @@ class JobStream:
             except FdtError as error:
                 say(f"the job did not end cleanly: {error}")
         with self._order:
-            self._outgoing.put(None)
+            self._call.end()
             self._call.cancel()
         self._reader.join(self._timing.stop_s)
         # The last reference to the call, which must not live until the interpreter ends (see `statuses.from_rpc_error`).
@@ -345,40 +320,17 @@ class JobStream:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         # A step before it may have failed after the awaited event arrived.
         self.check()
-        with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changed:
+        with WAITING.doing(self._words) if self._is_new else contextlib.nullcontext(), self._changes:
             while not condition():
                 self.check()
                 if self._ended:
                     raise JobError(f"The pool at {self._address} ended the job before {what} had come.")
                 # Waking now and then lets Ctrl-C through.
-                self._pause(1.0)
+                self._changes.wait(1.0)
                 if deadline is not None and time.monotonic() > deadline:
                     raise WorkerError(
                         f"Waited {limit_s:.0f} s for {what}; nothing came. See `fdt jobs` and `fdt logs`."
                     )
-
-    def _pause(self, limit_s: float) -> None:
-        """Waits, with `_changed` in hand, until there may be something new; takes what comes directly, unless another does."""
-        if not self._direct.is_connected:
-            self._changed.wait(limit_s)
-            return
-        known = self._news
-        self._changed.release()
-        try:
-            has_taken = self._direct.take(limit_s, self._handle_direct)
-        finally:
-            self._changed.acquire()
-        if has_taken:
-            # Another thread may wait to take what comes next.
-            self._changed.notify_all()
-        elif self._news == known:
-            self._changed.wait(limit_s)
-
-    def _tell(self) -> None:
-        """Wakes who waits, with `_changed` in hand."""
-        self._news += 1
-        self._changed.notify_all()
-        self._direct.wake()
 
     @property
     def _is_new(self) -> bool:
@@ -402,11 +354,11 @@ class JobStream:
         except Exception as failure:  # on any error the script must not wait for a thread that has ended
             error = JobError(f"What came from the pool could not be taken: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
-        with self._changed:
+        with self._changes:
             self._error = self._error or (error and self.faults.explained(error))
             self._ended = True
-            self._tell()
-        self._outgoing.put(None)
+            self._changes.tell()
+        self._call.end()
 
     def _followed(self) -> FdtError | None:
         """Receives the events of the job and of its replacements; returns the error if it has failed."""
@@ -424,7 +376,7 @@ class JobStream:
         """Receives the events of one call until it ends; returns the error, None if the job had ended."""
         broken: FdtError | None = None
         try:
-            for event in self._call:
+            for event in self._call.events():
                 if event.HasField("failed"):
                     return as_error(event.failed)
                 if broken is None:
@@ -456,7 +408,7 @@ class JobStream:
         self._reason = WorkerLostError(reason)
         self._call.cancel()
 
-    def _leave(self, call: grpc.Call) -> None:
+    def _leave(self, call: JobCall) -> None:
         # The call may be lost already, and the job begun again.
         if call is self._call:
             self._reason = PoolRestartingError("The pool goes down to be started again.")
@@ -469,9 +421,9 @@ class JobStream:
         asked, self._reason = error is self._reason, None
         if not asked:
             self._recovery.lost()
-        with self._changed:
+        with self._changes:
             is_lost = self.faults.lost(error, self.step_times.done, asked=asked)
-            self._tell()
+            self._changes.tell()
         return is_lost
 
     def _begun_before(self, error: StepError) -> FdtError | None:
@@ -493,12 +445,10 @@ class JobStream:
             self._failed_step = error, first
             self._recovery.drop_steps(first)
             failure = self._begun_again(error)
-        with self._changed:
+        with self._changes:
             self.step_times.done = first
-            for step, result in list(self._results.items()):
-                if step >= first and result.outputs is None:
-                    result.error = error
-            self._tell()
+            self._results.fail_from(first, error)
+            self._changes.tell()
         return failure
 
     def _begun_again(self, error: FdtError, alone: bool = False) -> FdtError | None:
@@ -513,17 +463,17 @@ class JobStream:
         """
         with self._order:
             self._call.cancel()
-            self._outgoing.put(None)
+            self._call.end()
             self._direct.begin()
-            self._outgoing, self._used_before = queue.SimpleQueue(), self.usage
+            self._call, self._used_before = JobCall(self._channel, self._direct, self.check), self.usage
             # Every other time without snapshots in between: workers that die of a snapshot get further then.
             on_the_way = self._serials if self.faults.in_a_row % 2 == 0 else None
             try:
                 for instruction in self._recovery.again(error, on_the_way, alone):
-                    self._put(instruction)
+                    self._call.send(instruction)
             except FdtError as failure:
                 return failure
-            self._call = self._train()
+            self._call.open()
         return None
 
     def _handle_direct(self, event: job_pb2.Event) -> None:
@@ -540,7 +490,7 @@ class JobStream:
             self._go_on(f"{event.wanted.workers} worker(s) are given back to others that wait.")
         # Fetched before the step counts as done, so there are never more results than steps that the client may be ahead.
         outputs = self._outputs(event.results) if kind == "results" else None
-        with self._changed:
+        with self._changes:
             # Workers answer as soon as they have joined; the pool's event for that may arrive after their first answer.
             self._started = self._started or kind not in ("queued", "failed", "leaving", "wanted")
             if kind == "started":
@@ -554,8 +504,7 @@ class JobStream:
                 self._heard(event.progress.steps)
             elif kind == "results":
                 self._heard(event.results.step + 1)
-                result = self._results.get(self._recovery.steps + event.results.step)
-                # A repeated step may have sent its outputs before.
+                result = self._results.awaited(self._recovery.steps + event.results.step)
                 if result is not None and outputs is not None:
                     result.outputs = outputs
             elif kind == "bound":
@@ -566,7 +515,7 @@ class JobStream:
             elif kind == "closed":
                 self.processes = sorted([*self.processes, *event.closed.processes], key=lambda process: process.rank)
                 self._closed = event.closed.remaining == 0
-            self._tell()
+            self._changes.tell()
 
     def _look_at(self, bound: job_pb2.Bound) -> None:
         """Records whether the workers can read a data set.
@@ -588,7 +537,7 @@ class JobStream:
         if unneeded is None:
             self._drained[drained.serial] = drained
         elif unneeded:
-            self._outgoing.put(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=unneeded)))
+            self._call.tell_pool(job_pb2.Instruction(fetched=job_pb2.Fetched(blobs=unneeded)))
 
     def _tell_queued(self, queued: job_pb2.Queued) -> None:
         """Shows what the job waits for; prints a line if other jobs are before it, since that may take long."""
@@ -600,8 +549,7 @@ class JobStream:
         """Fetches a step's outputs, if the script still holds the result."""
         payload = results.outputs
         self.result_bytes = max(self.result_bytes, payload.blob.size_bytes)
-        result = self._results.get(self._recovery.steps + results.step)
-        if result is None or result.outputs is not None:
+        if self._results.awaited(self._recovery.steps + results.step) is None:
             self._let_go(payload)
             return None
         # Copied to memory: a memory map would keep the disk's blocks allocated.
@@ -618,8 +566,3 @@ class JobStream:
         if not self.faults.is_over and steps >= times.done:
             repeated = times.done - self._recovery.steps
             say(self.faults.over(times.done, repeated, self._recovery.num_workers).line())
-
-
-def _until_none(outgoing: _Outgoing) -> Iterator[job_pb2.Instruction]:
-    while (instruction := outgoing.get()) is not None:
-        yield instruction

@@ -280,3 +280,32 @@ def test_a_thread_that_waits_is_woken(tmp_path: Path) -> None:
     workers.client.wake()
     waiting.join(30.0)
     assert not waiting.is_alive() and not events
+
+
+class _Interrupted:
+    """A lock; an interrupt comes as soon as a thread has it, before the next line of Python."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self.lock.acquire(blocking):
+            raise KeyboardInterrupt
+        return False
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def test_an_interrupt_as_soon_as_a_thread_takes_events(tmp_path: Path) -> None:
+    workers, lock = _Workers(tmp_path, 1), _Interrupted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.client, "_taking", lock)
+        with pytest.raises(KeyboardInterrupt):
+            workers.client.take(0.0, lambda event: None)
+        others = list[bool]()
+        other = threading.Thread(target=lambda: others.append(lock.lock.acquire(blocking=False)))
+        other.start()
+        other.join()
+        assert others == [True], "another thread can take events"
+        assert not workers.client.take(0.0, lambda event: None), "while that one does"
