@@ -7,6 +7,9 @@ from collections.abc import Sequence
 _LAST_BYTES = 1 << 18
 # A bucket that is fuller than this part of its size does not take a gradient that exceeds it; a bias goes with its weights.
 _FULL = 1 / 4
+# Of a bucket's size that the first one has; each has twice the one before. The link is idle until the first is full, and while
+# a bucket travels more than its size may be computed, the more the slower the link is.
+_FIRST = 1 / 4
 
 
 def buckets(num_bytes: Sequence[int], bucket_bytes: int | None) -> list[slice]:
@@ -14,17 +17,17 @@ def buckets(num_bytes: Sequence[int], bucket_bytes: int | None) -> list[slice]:
 
     Args:
         num_bytes: Those of each gradient, in the order in which they are computed.
-        bucket_bytes: Those of a bucket, unless a gradient has more; None if all gradients are exchanged together.
+        bucket_bytes: Those of the largest bucket, unless a gradient has more; None if all gradients are exchanged together.
     """
     everything = slice(0, len(num_bytes))
     if bucket_bytes is None:
         return [everything]
     found: list[slice] = []
-    start, size = 0, 0
+    start, size, limit = 0, 0, _FIRST * bucket_bytes
     for place, more in enumerate(num_bytes):
-        if size + more > bucket_bytes and size > _FULL * bucket_bytes:
+        if size + more > limit and size > _FULL * limit:
             found.append(slice(start, place))
-            start, size = place, 0
+            start, size, limit = place, 0, min(2 * limit, bucket_bytes)
         size += more
     last = _last(num_bytes, start)
     return [*found, *([slice(start, last)] if start < last else []), slice(last, len(num_bytes))]
