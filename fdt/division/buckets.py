@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-# Nothing is left to compute while the last bucket travels, so it is small. A message of a quarter of a megabyte takes 2 ms at
+# Nothing is left to compute while the last bucket travels, so it is small: no more than this, or one gradient. A message of a quarter of a megabyte takes 2 ms at
 # 1 Gbit/s, about as long as workers need to agree on it.
 _LAST_BYTES = 1 << 18
 # A bucket that is fuller than this part of its size does not take a gradient that exceeds it; a bias goes with its weights.
@@ -39,4 +39,6 @@ def _last(num_bytes: Sequence[int], start: int) -> int:
     while last > start and size + num_bytes[last - 1] <= _LAST_BYTES:
         last -= 1
         size += num_bytes[last]
-    return last if last < len(num_bytes) and sum(num_bytes[start:last]) > _LAST_BYTES else start
+    if last == len(num_bytes):
+        last -= 1
+    return last if sum(num_bytes[start:last]) > _LAST_BYTES else start
