@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-# Nothing is left to compute while the last bucket travels, so it is small: no more than this, or one gradient. A message of a quarter of a megabyte takes 2 ms at
-# 1 Gbit/s, about as long as workers need to agree on it.
+# Nothing is left to compute while the last bucket travels, so it is small: no more than this, or one gradient. A message of a
+# quarter of a megabyte takes 2 ms at 1 Gbit/s, about as long as workers need to agree on it.
 _LAST_BYTES = 1 << 18
 # A bucket that is fuller than this part of its size does not take a gradient that exceeds it; a bias goes with its weights.
 _FULL = 1 / 4
