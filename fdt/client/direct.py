@@ -239,9 +239,12 @@ class Direct:
 
     def _handle(self, handle: Handle) -> None:
         while self._came:
-            # Taken away once it is handled: an interrupt of the script's may come before.
-            self._handle_one(*self._came[0], handle)
-            self._came.popleft()
+            # Taken away once it is handled: an interrupt of the script's may come before. A signal handler of the script's that
+            # waits for an answer takes events, too, this one again among them.
+            first = self._came[0]
+            self._handle_one(*first, handle)
+            if self._came and self._came[0] is first:
+                self._came.popleft()
 
     def _handle_one(self, rank: int, raw: bytes, handle: Handle) -> None:
         """Handles an event; of the answers of all workers to one question, the last one, with all of them together."""
@@ -257,4 +260,4 @@ class Direct:
         answers.add(rank, event.drained)
         if answers.count == len(self._connections):
             handle(answers.event())
-            del self._answers[event.drained.serial]
+            self._answers.pop(event.drained.serial, None)

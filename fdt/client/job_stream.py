@@ -88,26 +88,23 @@ class JobStream:
         self.usage: list[job_pb2.WorkerUsage] = []
         self.faults, self.step_times = Faults(), StepTimes()
         self._error: FdtError | None = None
-        self._ended = False
+        self._started = self._closed = self._ended = False
         self._drained: dict[int, job_pb2.Drained] = {}
         # Serial numbers of drains whose answers nobody waits for any more; any thread may add to them at any time.
         self.unwanted: collections.deque[int] = collections.deque()
         self._results = StepResults()
         # Which file the workers cannot read, by the number of a data set whose rows are files; "" if they can read all.
         self._missing: dict[int, str] = {}
-        self._closed = False
         # What the job's processes used, once it has ended without error.
         self.processes: list[job_pb2.ProcessUsage] = []
         # Serial numbers of drains.
         self._serials = itertools.count(1)
-        self._started = False
         # Number of programs sent, and of those that all workers have; number of steps made when the newest was sent.
         self._loads = self._loaded = 0
         self._steps_before = 0
         self._mode, self._queued = opening.mode, ""
         # Bytes of the largest step's results, and all bytes fetched.
-        self.result_bytes = 0
-        self.bytes_fetched = 0
+        self.result_bytes = self.bytes_fetched = 0
         self._call = JobCall(channel, self._direct, self.check)
         self.send(job_pb2.Instruction(open=opening))
         self._call.open()

@@ -309,3 +309,19 @@ def test_an_interrupt_as_soon_as_a_thread_takes_events(tmp_path: Path) -> None:
         other.join()
         assert others == [True], "another thread can take events"
         assert not workers.client.take(0.0, lambda event: None), "while that one does"
+
+
+def test_a_signal_handler_takes_events_while_one_is_handled(tmp_path: Path) -> None:
+    workers, steps = _Workers(tmp_path, 1), list[int]()
+    assert workers.client.send(_run(0), _check) and workers.taken() == [[0]]
+    (end,) = workers.connections()
+    for step in range(3):
+        assert end.send(job_pb2.Event(results=job_pb2.Results(step=step)).SerializeToString())
+
+    def handle(event: job_pb2.Event) -> None:
+        steps.append(event.results.step)
+        if len(steps) == 1:
+            assert workers.client.take(0.0, handle)
+
+    assert workers.client.take(0.0, handle)
+    assert steps == [0, 0, 1, 2], "the interrupted one again, and each other once"
